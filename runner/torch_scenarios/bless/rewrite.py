@@ -123,7 +123,11 @@ def _ranks(given: Sequence[Answer]) -> str:
 
 
 def _refill(draft: Draft, leaf: edit.Span, given: Sequence[Answer]) -> Edit | None:
-    """Return the edit of the number in an author's `full(shape, number)`, if only that is wrong."""
+    """Return the edit of the number in an author's `full(shape, number)`, if only that is wrong.
+
+    An author's own expression is kept where it can be: `full(width, 3)` becomes `full(width, 4)`
+    and no list.
+    """
     found = _FULL.search(draft.text, leaf.start, leaf.end)
     if found is None or leaf.start in draft.open:
         return None
@@ -284,7 +288,10 @@ def analyse_text(path: Path, text: str, limits: Limits) -> list[Analysed]:
 
 
 def police(cases: Sequence[Analysed], limits: Limits) -> None:
-    """Raise RefusedError where something else than a value is wrong with a program."""
+    """Raise NotBlessedError where something else than a value is wrong with a program.
+
+    To state what a program that hangs happens to hold would make a mistake the expectation.
+    """
     for case in cases:
         verdict = judge(case.plan, case.predicted, limits=limits, cases_of=cases_as_written)
         for finding in verdict.findings:
@@ -309,7 +316,11 @@ def _tell_finding(finding: Finding) -> str:
 
 
 def prove(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
-    """Return the analyses of a new text, all of which pass. Raises RefusedError where one fails."""
+    """Return the analyses of a new text, all of which pass. Raises NotBlessedError where one fails.
+
+    What is written was computed by the reference; this asks the whole text once more, as a reader
+    would.
+    """
     found = tuple(
         analyse(scenario, limits) for scenario in load_content(path, text.encode(), limits=limits)
     )
@@ -329,7 +340,10 @@ def prove(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
 
 
 def confirm(proposal: Proposal, executor: Executor, *, runs: int = 2) -> None:
-    """Run each case of a proposal `runs` times. Raises RefusedError unless it always passes."""
+    """Run each case of a proposal `runs` times. Raises NotBlessedError unless it always passes.
+
+    The reference may be wrong as well: with a run there is a second witness for what is written.
+    """
     for analysis in proposal.analyses:
         verdicts = [execute(analysis, executor).verdict for _ in range(runs)]
         failed = [verdict for verdict in verdicts if verdict.status != "PASSED"]
@@ -366,7 +380,7 @@ _BOM = b"\xef\xbb\xbf"
 def write(proposal: Proposal) -> None:
     """Write a proposal's text over its file, if that still holds what it was made from.
 
-    Raises RefusedError where it does not, OSError where it cannot be written.
+    Raises NotBlessedError where it does not, OSError where it cannot be written.
     """
     path = proposal.path.resolve()
     now = read_document(path)
@@ -408,8 +422,8 @@ def propose(
 ) -> Proposal | None:
     """Return what a file of that content should say; None for a part, which has no cases.
 
-    `every` lets every step state what it writes. Raises RefusedError with the reason, ScenarioError
-    where the file is invalid.
+    `every` lets every step state what it writes. Raises NotBlessedError with the reason,
+    ScenarioError where the file is invalid.
     """
     source = decode(str(path), content, limits)
     text = source.text
@@ -479,7 +493,10 @@ def _police_unanswered(made: Draft, entry: BlessedValue) -> None:
 
 
 def _groups(cases: Sequence[Analysed]) -> Mapping[frozenset[int], str]:
-    """Return the sets of ranks that have a name, the same in every case."""
+    """Return the sets of ranks that have a name, the same in every case.
+
+    `{even: [3], odd: [7]}` reads better than `{"[0, 2]": [3], "[1, 3]": [7]}`.
+    """
     named: list[dict[frozenset[int], str]] = []
     for case in cases:
         found: dict[frozenset[int], str] = {}

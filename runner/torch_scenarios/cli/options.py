@@ -34,10 +34,12 @@ _ORDER = (WHICH, HOW, REPORTS, BOUNDS, OTHER)
 
 
 class GroupedOption(click.Option):
-    """An option that stands in a group of the help.
+    """An option in a group of the help, under its title.
 
-    Which cases      -k, --tag, --shard
-    How they run     --backend, --isolate
+        Which cases      -k, --tag, --shard
+        How they run     --backend, --isolate
+
+    click lists options in one row; 40 of them are read only in sections.
     """
 
     def __init__(self, *names: Any, group: str = OTHER, **rest: Any) -> None:
@@ -121,6 +123,9 @@ def read_configuration(command: click.Command, start: Path) -> dict[str, Any]:
     """Return what the nearest pyproject.toml fixes for a command, by parameter; often nothing.
 
     Raises UsageError, with the file, where the table says what it must not, or no TOML is there.
+
+    A stranger's pull request brings its own pyproject.toml: so the table may lower a bound and
+    never raise it, and names no plugin and no file to write.
     """
     path = project_root(start / "pyproject.toml") / "pyproject.toml"
     if not path.is_file():
@@ -153,7 +158,10 @@ def read_configuration(command: click.Command, start: Path) -> dict[str, Any]:
 
 
 def _require_fitting(path: Path, name: str, value: object, param: click.Option) -> None:
-    """Refuse a value that the option would not take, by its key. Raises UsageError."""
+    """Refuse a value that the option would not take, by its key. Raises UsageError.
+
+    click converts defaults later, and would then name the option and not the file that fixed it.
+    """
     where = f"{path}, {TABLE}: `{name}`"
     if param.is_flag and not isinstance(value, bool):
         message = f"{where} is true or false, not {short(repr(value))}"
@@ -294,6 +302,10 @@ def add_memory_options(command: Any) -> Any:
 
 
 def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return a seed.
+
+    A number, or a new one for `random`, which is printed so that a run can be repeated.
+    """
     if value is None:
         return None
     if value == "random":
@@ -306,6 +318,7 @@ def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Return the two numbers of `--shard 2/5`. Raises BadParameter."""
     if value is None:
         return None
     found = _SHARD.fullmatch(value)
@@ -324,7 +337,11 @@ CommandF = TypeVar("CommandF", bound="Callable[..., Any]")
 
 
 def _with_bounds(args: list[str]) -> list[str]:
-    """Return arguments with `--max-ranks=9` for `--limit ranks=9`. Raises UsageError."""
+    """Return arguments with `--max-ranks=9` for `--limit ranks=9`. Raises UsageError.
+
+    >>> _with_bounds(["--limit", "ranks=9", "ring.yaml"])
+    ['--max-ranks=9', 'ring.yaml']
+    """
     found: list[str] = []
     rest = iter(args)
     for each in rest:

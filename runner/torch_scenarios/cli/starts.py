@@ -1,4 +1,8 @@
-"""What `scenario new` writes: a scenario to start from, one for each way to train."""
+"""What `scenario new` writes: a scenario to start from, one for each way to train.
+
+Each is commented for a reader who sees the language for the first time, and passes as it is
+written: a test checks and runs every one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,11 @@ from typing import NamedTuple
 
 
 class _Start(NamedTuple):
-    """What differs from strategy to strategy; `batch` and `says` are lines as they are written."""
+    """What differs from strategy to strategy; `batch` and `says` are lines as they are written.
+
+    `parallel` is the list of strategies in torch's own names, `groups` the mesh that it works on,
+    `says` what it communicates, where that is few calls.
+    """
 
     ranks: int
     what: str
@@ -190,7 +198,10 @@ expect:
 
 
 def starter(strategy: str, file: object) -> str:
-    """Return a commented scenario of a strategy. Raises KeyError for one that is not there."""
+    """Return a commented scenario of a strategy. Raises KeyError for one that is not there.
+
+    `file` is the name under which it is written, for the commands in its first lines.
+    """
     start = STARTS[strategy]
     expect = (
         f"\n# the calls of all steps: what is called, the dtype, the elements of the larger side\n"

@@ -1,7 +1,9 @@
-"""The reductions: each takes a search, and leaves it with a smaller text that has the same fault.
+"""The reductions: each takes a search, and leaves it with a smaller text of the same signature.
 
 They are one thing: entries of one tuple (`PASSES`) that work on one tree of spans, and that take
-turns until none finds more.
+turns until none finds more. The search is delta debugging (A. Zeller, R. Hildebrandt: Simplifying
+and Isolating Failure-Inducing Input, 2002), on the tree and not on characters, as in hierarchical
+delta debugging (G. Misherghi, Z. Su, 2006): so what is tried is YAML in nearly every case.
 """
 
 from __future__ import annotations
@@ -54,14 +56,21 @@ def reduce_coarse(search: Search) -> None:
 
 
 def reduce_tree(search: Search) -> None:
-    """Leave out entries and items, coarse ones first, until none on any level can go alone."""
+    """Leave out entries and items, coarse ones first, until none on any level can go alone.
+
+    A step that goes takes its arguments along, so that these are tried only of steps which stay.
+    """
     depth = 0
     while _reduce_level(search, depth):
         depth += 1
 
 
 def reduce_alike(search: Search) -> None:
-    """Leave out what only makes sense together: an argument with one value in every step."""
+    """Leave out what only makes sense together: an argument with one value in every step.
+
+    `group: dp` in each of four steps cannot go from one of them alone: the calls would be of two
+    groups. All four at once may.
+    """
     seen: set[tuple[str, str]] = set()
     while True:
         text = search.text
@@ -191,7 +200,11 @@ _SECTIONS = ("matrix", "cases", "parameters")
 
 
 def one_case(text: str, number: int) -> str:
-    """Return the text whose matrix and `cases` have only the combination of case `number`."""
+    """Return the text whose matrix and `cases` have only the combination of case `number`.
+
+    The order is that of :func:`torch_scenarios.language.document.cases`: the keys of `matrix`, then
+    `cases`, the last one fastest.
+    """
     root = spans(text)
     matrix, stated = root.get("matrix"), root.get("cases")
     lists = [value for _, value in matrix.entries] if matrix is not None else []
@@ -205,7 +218,10 @@ def one_case(text: str, number: int) -> str:
 
 
 def inline_constants(search: Search) -> None:
-    """Write parameters and matrix keys of one value out wherever they are named."""
+    """Write parameters and matrix keys of one value out wherever they are named.
+
+    What is left has no names to look up: `full(4, rank)` in place of `full(width, rank)`.
+    """
     for section in _SECTIONS:
         found = _section(search.root, section)
         for name in [key.text for key, _ in found.entries] if found is not None else []:
@@ -253,7 +269,10 @@ def _others(root: Span, section: str, number: int) -> Iterator[Span]:
 
 
 def replace_name(text: str, where: Iterator[Span], name: str, value: str) -> list[Edit]:
-    """Return the edits that write `value` for a name: alone as it is, in an expression as text."""
+    """Return the edits that write `value` for a name: alone as it is, in an expression as text.
+
+    Parentheses keep the precedence: `x * n` with `n: a + b` becomes `x * (a + b)`.
+    """
     word = re.compile(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"(])")
     inside = value.strip("\"'")
     inside = inside if re.fullmatch(r"[\w.]+", inside) else f"({inside})"
@@ -300,7 +319,11 @@ _NUMBER = re.compile(r"\d+")
 
 
 def reduce_sizes(search: Search) -> None:
-    """Make tensors as small as they can be: equal sizes everywhere at once, then alone."""
+    """Make tensors as small as they can be: equal sizes everywhere at once, then alone.
+
+    Sizes that are equal are so for a reason: an all_reduce has tensors of one shape on all ranks.
+    Changed one by one they would not fit, which is another diagnosis.
+    """
     for size in sorted(_sizes(search.text, search.root), reverse=True):
         for smaller in sorted({1, 2, size // 2, size - 1}):
             if 0 < smaller < size and search.edits(resize(search.text, search.root, size, smaller)):
@@ -322,7 +345,7 @@ def _sizes(text: str, root: Span) -> set[int]:
 
 
 def _places(text: str, root: Span) -> list[tuple[int, int, int]]:
-    """Return where the sizes stand that an expression or a `shape` states."""
+    """Return where the sizes are that an expression or a `shape` states."""
     numbers = [
         number
         for span in scalars(iter(_values(root)))

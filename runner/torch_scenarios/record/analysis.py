@@ -2,6 +2,10 @@
 
 Where the record of a rank ends, its program goes on (`truncated`): what is found is wrong whatever
 comes later. The words are those of a person who wrote a script and states nothing.
+
+    record          run a program, watch it, judge what it wrote
+    judge_records   records of any origin: a live run, torch's dumps, an archive
+    make_trace      what a run came to, as the observed trace of the verdict
 """
 
 from __future__ import annotations
@@ -85,7 +89,10 @@ from torch_scenarios.verdict import Finding, Verdict
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What came of a record: its scenario, and the result with the words for a person."""
+    """What came of a record: its scenario, and the result with the words for a person.
+
+    `scenario` is None where the record could not be made into one.
+    """
 
     program: RecordedProgram
     scenario: Scenario | None
@@ -98,7 +105,11 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """A program that was run and recorded: its records, how it ran, and what came of it."""
+    """A program that was run and recorded: its records, how it ran, and what came of it.
+
+    `records` are by rank of the world, `notes` lines for a person, `path` the scenario that was
+    written, `home` the folder that places such as `train.py:19` are relative to.
+    """
 
     judged: Judged
     records: dict[int, RankRecord]
@@ -140,6 +151,10 @@ def record(
 
     Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates,
     KeyboardInterrupt where it is interrupted before.
+
+    What is judged depends on how far the ranks came: not all of them met (`wrong_start`), they met
+    and one is surely blocked, they ended. `start` is what starts the ranks, where not this program
+    does.
     """
     path = order.folder / "scenario.yaml"
 
@@ -213,7 +228,11 @@ def record(
 def _with_processes(
     result: Judged, records: Mapping[int, RankRecord], ran: Ran, home: str
 ) -> Judged:
-    """Return a result with what the processes show: forks, programs, and locks on files."""
+    """Return a result with what the processes show: forks, programs, and locks on files.
+
+    None of these is a call of torch, so that no scenario has them: a worker of a DataLoader that
+    all-reduces in the group of the rank it was forked from hangs with a record that is right.
+    """
     names = ranks_of_processes(records, ran.launch)
     forked = {names.get(rank, rank): place for rank, place in ran.launch.forked.items()}
     joined = {names.get(rank, rank): each for rank, each in ran.launch.joined.items()}
@@ -250,7 +269,11 @@ def _on_gpu(
 def timed_program(
     records: Mapping[int, RankRecord], *, script: str = "", folder: str = ""
 ) -> RecordedProgram:
-    """Return the last step of records with the times of its kernels, for all ranks of the world."""
+    """Return the last step of records with the times of its kernels, for all ranks of the world.
+
+    The first steps compile, allocate and warm up; `last_step` takes the one between the last two
+    `optimizer.step()`. Ranks that were not run are twins of those that were, moved along the mesh.
+    """
     steps = {rank: last_step(record) for rank, record in records.items()}
     whole = with_twins(steps)
     about = "one step of an optimizer, in the order of the GPU; kernels are reckoned, not measured"
@@ -268,7 +291,11 @@ def timed_program(
 
 
 def _know_reducers(records: Mapping[int, RankRecord]) -> None:
-    """Let records of a stuck run know that what C++ made last, it still waits for."""
+    """Let records of a stuck run know that what C++ made last, it still waits for.
+
+    DDP's reducer calls c10d from C++ (torch/csrc/distributed/c10d/reducer.cpp), where no end of a
+    call reaches the recorder.
+    """
     for each in records.values():
         last = each.items[-1] if each.items else None
         if each.truncated and isinstance(last, RecordedCall) and last.maker == "cc":
@@ -290,14 +317,22 @@ def _is_block(finding: Finding) -> bool:
 
 
 class Questions(Struct, frozen=True):
-    """What is asked of a record while its program runs."""
+    """What is asked of a record while its program runs.
+
+    The run is ended early only on a proof: that a rank is blocked whatever comes later. A quiet
+    rank may compute, load data or write a checkpoint.
+    """
 
     order: Order
     path: Path
     limits: Limits
 
     def blocks(self, records: Mapping[int, RankRecord]) -> bool:
-        """Whether a rank is surely blocked."""
+        """Whether a rank is surely blocked.
+
+        The record so far is a scenario in which every rank goes on (`truncated`), so that a rank
+        which has not come yet is no reason: two calls that met and do not fit are.
+        """
         script, home = script_of(self.order, records)
         try:
             result = judge_records(
@@ -341,7 +376,13 @@ def wrong_start(
     is_whole: bool = False,
     is_cut_off: bool = False,
 ) -> list[Finding]:
-    """Return what keeps the ranks of a record apart at their start."""
+    """Return what keeps the ranks of a record apart at their start.
+
+    `init_process_group` waits for `world_size` processes under one address. Each process writes
+    down what it asks for (`evidence.claim`) before it waits: two that claim rank 0, another port, a
+    world of another size. `is_whole` says that no other process can still come, `is_cut_off` that
+    the run was ended before it was over.
+    """
     claims = read_claims(folder)
     if not claims:
         return []
@@ -362,7 +403,10 @@ def wrong_start(
 def judge_start(
     records: Mapping[int, RankRecord], path: Path, wrong: Sequence[Finding], *, script: str
 ) -> Judged:
-    """Return the verdict on ranks that never met: there is no program of theirs yet."""
+    """Return the verdict on ranks that never met: there is no program of theirs yet.
+
+    Its scenario is one of all ranks and no steps, so that reports need no other case.
+    """
     empty = {
         rank: RankRecord(rank=rank, world_size=each.world_size, about=each.about)
         for rank, each in records.items()
@@ -377,7 +421,10 @@ def judge_start(
 def _run(
     order: Order, asked: Questions, notice: Callable[[str], None], start: Launcher | None
 ) -> Ran:
-    """Run a program, and keep the records of its newest launch where it was started anew."""
+    """Run a program, and keep the records of its newest launch where it was started anew.
+
+    torchrun with `--max-restarts` starts all ranks again after one has failed.
+    """
     ran = run(order, asked, notice, start)
     if order.own_launcher:
         set_earlier_aside(order.folder)
@@ -425,7 +472,12 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
 
 
 def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
-    """Return a result whose first finding says where the ranks part, and why."""
+    """Return a result whose first finding says where the ranks part, and why.
+
+    "Rank 1 does not come to this all_reduce" is what the calls show. Why, the script shows: rank 1
+    left the loop at `if loss < best:`, which was true on it alone. Reasons come from the notes that
+    traced code took (`evidence.reasons`).
+    """
     verdict = result.result.verdict
     late = find_late_rank(records, home)
     if late is not None and not any(each.diagnosis for each in verdict.findings):
@@ -478,6 +530,10 @@ def _complete(
 
     The script runs once more, on fake ranks: where each rank's record is how that begins, that is
     the whole program, of which the record is the part that was done.
+
+    Fake ranks communicate nothing and so are never blocked: they show what each rank would have
+    called next. A script whose way depends on what it receives goes another way on them, which is
+    noticed where its first calls differ from the record.
     """
     folder = order.folder / JOINED
     script, home = script_of(order, records)
@@ -518,12 +574,16 @@ def _complete(
 
 
 def _same_call(call: RecordedCall) -> tuple[Any, ...]:
-    """Return what is the same of a call on real ranks and on fake ones."""
+    """Return what is the same of a call on real ranks and on fake ones.
+
+    Not its values, nor its memory.
+    """
     tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
     return call.operation, call.group, call.peer, call.root, call.tag, tensors
 
 
 def _rest(calls: Sequence[RecordedCall], home: str) -> str:
+    """Return the next calls of a rank in words, the first few with their places."""
     if not calls:
         return "no other call"
     lines = [f"{call.operation} ({call.place.short(home)})" for call in calls[:MOST_NEXT]]
@@ -532,7 +592,10 @@ def _rest(calls: Sequence[RecordedCall], home: str) -> str:
 
 
 class NothingRecordedError(Exception):
-    """No rank came to communicate; `code` is what the script ended with."""
+    """No rank came to communicate; `code` is what the script ended with.
+
+    It is no error of the program: a script that prints its usage and leaves is one.
+    """
 
     def __init__(self, code: int, why: str = "") -> None:
         """Keep the exit code; `why` says what the launcher waits for."""
@@ -590,8 +653,10 @@ def judge_records(
 ) -> Judged:
     """Return the verdict on the records of a program; its scenario would stand at `path`.
 
-    `script` is the name of the result, `folder` the one that places are relative to, `see` may
-    say where the scenario's steps stand.
+    `script` is the name of the result, `folder` the one that places are relative to, `see` may say
+    where the scenario's steps stand. `observed` is what the run came to, if it was seen.
+
+    The scenario is written and read back, so that what is judged is what a person gets as a file.
     """
     name = Path(script).stem or "recorded"
     program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
@@ -619,6 +684,11 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
 
     That is its part in collectives that completed on a rank that is recorded: without all members
     they would not have. What else it did is unknown.
+
+        rank 0   all_reduce (world) done   all_reduce (world) done   barrier ...   recorded
+        rank 1   all_reduce                all_reduce                ?             assumed
+
+    So a dump of one rank of 1,024 can be judged: what is wrong with that rank's own calls shows.
     """
     found = dict(records)
     world = max((each.world_size for each in records.values()), default=0)
@@ -673,7 +743,11 @@ def _list_completed(record: RankRecord) -> Iterator[tuple[frozenset[int], list[R
 def _in_doubt(
     verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario, folder: str
 ) -> Verdict:
-    """Return INCONCLUSIVE where nothing was found and the record is not the whole program."""
+    """Return INCONCLUSIVE where nothing was found and the record is not the whole program.
+
+    PASSED would say that the program is right. Of a part of it no more is known than that this part
+    is.
+    """
     if verdict.status == "INVALID":
         words = "; ".join(each.message for each in verdict.problems[:2])
         return replace(verdict, status="INCONCLUSIVE", reason=f"it cannot be analysed: {words}")
@@ -738,7 +812,11 @@ def make_trace(
     duration_s: float,
     notes: Sequence[str] = (),
 ) -> Trace:
-    """Return what a run came to, as a trace: which rank ended how, and where it stood."""
+    """Return what a run came to, as a trace: which rank ended how, and where it stood.
+
+    Each rank has one event, its last: what came before is in the records, and needs no second
+    witness.
+    """
     ranks = []
     for rank, record in sorted(records.items()):
         ending, died, failure = "finished", None, None

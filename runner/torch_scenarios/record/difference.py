@@ -74,7 +74,7 @@ class CalledLine(Struct, frozen=True, kw_only=True):
 
 
 class ComparedProgram(Struct, frozen=True, kw_only=True):
-    """One of the two: its ranks' calls, as far as they are known."""
+    """One of the two: its ranks' calls, as far as they are known, in the order of each rank."""
 
     name: str
     world_size: int
@@ -86,9 +86,9 @@ class ProgramDifference(Struct, frozen=True, kw_only=True):
 
     `kind` is `added`, `removed`, `changed`, `moved`, `repeated` where `calls`, which follow each
     other, come `times` more often (less often, where it is negative), `raised` where a rank now
-    raises and makes no call after it, or `rank` where a side lacks the whole rank.
-    `position` counts the rank's calls on the side of `a`, or of `b` where it is added, from 0.
-    `before` is the call that a moved one now comes before; None at the end.
+    raises and makes no call after it, or `rank` where a side lacks the whole rank. `position`
+    counts the rank's calls on the side of `a`, or of `b` where it is added, from 0. `before` is the
+    call that a moved one now comes before; None at the end.
     """
 
     kind: str
@@ -286,6 +286,7 @@ def _write_call(call: RecordedCall, world: int) -> tuple[str, ...]:
 
 
 def _tensors(tensors: Sequence[Tensor]) -> str:
+    """Return tensors in words: `3 x float32[64, 64], int64[1]`."""
     alike = groupby(tensors, key=lambda each: f"{each.dtype}{list(each.shape)}")
     counted = ((sum(each.count for each in some), kind) for kind, some in alike)
     return ", ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in counted)
@@ -296,6 +297,11 @@ def _tensors(tensors: Sequence[Tensor]) -> str:
 
 
 def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
+    """Return the calls of a scenario, rank by rank, as :meth:`Process.walk` gives them.
+
+    Nothing is received, so that a step whose `ranks` depends on a received tensor goes by its first
+    value.
+    """
     resolved = plan(scenario)
     lines = {}
     for rank in range(scenario.world_size):
@@ -321,6 +327,10 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
 
 
 def _make_key(call: Call) -> tuple[str, ...]:
+    """Return what is compared of a call: the operation, its arguments, the ranks of its group.
+
+    Names of tensors, handles and groups are each file's own, and are not.
+    """
     assert call.operation is not None
     if isinstance(call.operation, Waiting):
         return (call.operation.name,)  # what a file calls its work is its own
@@ -365,7 +375,18 @@ def _place(call: Call) -> str:
 
 
 def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifference]:
-    """Return what differs; ranks that differ alike are reported together."""
+    """Return what differs; ranks that differ alike are reported together.
+
+    >>> def program(calls):
+    ...     lines = [CalledLine(parts=(call,)) for call in calls]
+    ...     return ComparedProgram(name="", world_size=1, lines={0: lines})
+    >>> difference_words(differences(program("abcd"), program("abd")))
+    [((0,), 'no longer calls c')]
+    >>> difference_words(differences(program("abcd"), program("ababcd")))
+    [((0,), 'repeats a and b, 2 calls, once more')]
+    >>> difference_words(differences(program("abcd"), program("bacd")))
+    [((0,), 'b moved before a')]
+    """
     found: dict[tuple[Any, ...], list[int]] = {}
     firsts: dict[tuple[Any, ...], ProgramDifference] = {}
     for rank in range(max(a.world_size, b.world_size)):
@@ -381,6 +402,7 @@ def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifferenc
 def _of_rank(
     rank: int, one: Sequence[CalledLine] | None, two: Sequence[CalledLine] | None
 ) -> Iterator[ProgramDifference]:
+    """Yield what differs on one rank; a call that is removed here and added there has moved."""
     if one is None or two is None:
         if (one is None) != (two is None):
             yield ProgramDifference(kind="rank", ranks=(rank,), position=0)
@@ -427,6 +449,11 @@ def _what(added: ProgramDifference) -> str:
 
 
 def _edits(one: Sequence[CalledLine], two: Sequence[CalledLine]) -> Iterator[ProgramDifference]:
+    """Yield the calls that are added, removed or changed, in order.
+
+    What both begin and end with is cut off first. What is left is aligned by difflib (Ratcliff and
+    Obershelp's matching), which people find easier to read than a shortest edit.
+    """
     head = 0
     while head < min(len(one), len(two)) and one[head].what == two[head].what:
         head += 1

@@ -57,9 +57,13 @@ _ARGUMENT = re.compile(r"\b(dst|src|global_rank)\s*=")
 def verdict_on_records(
     verdict: Verdict, records: Mapping[int, RankRecord], folder: str = ""
 ) -> Verdict:
-    """Return the verdict in the words of a program of which nothing is stated.
+    """Return the verdict in the words of a person who wrote a script, and states nothing of it.
 
     `folder` is the one that places are relative to.
+
+    The analysis finds each thing that is wrong, and a script has one mistake: ranks out of step, a
+    wrong mesh or a loop's body each give many findings, of which the first is reported and the rest
+    counted.
     """
     verdict = _without_assumed(verdict, records)
     findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
@@ -147,7 +151,11 @@ _Meeting: TypeAlias = dict[int, RecordedCall]
 
 
 class _Parting(Struct, frozen=True, kw_only=True):
-    """Where ranks of a group come to be out of step: their calls, and the place of each."""
+    """Where ranks of a group come to be out of step: their calls, and the place of each.
+
+    ranks 0, 2, 3   all_reduce (train.py:11)     sides: [1] at train.py:18
+    rank 1          all_reduce (train.py:18)            [0, 2, 3] at train.py:11
+    """
 
     calls: _Meeting
     places: dict[int, str]
@@ -222,6 +230,9 @@ def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str)
     """Return a rank whose threads race in the group of a finding; None where none does.
 
     Where the main thread waits for the other one in the end, they do where calls of one line meet.
+
+    A collective has no name: which of two threads comes first decides which call of the other ranks
+    it meets. So each thread needs a group of its own.
     """
     if finding.diagnosis not in {*_DISAGREEMENTS, "call_mismatch", "missing_participant"}:
         return None
@@ -273,7 +284,10 @@ def _find_parting(
 def _matches(
     ranks: Sequence[int], records: Mapping[int, RankRecord]
 ) -> Iterator[Iterator[_Meeting]]:
-    """Yield the calls of ranks that meet in their groups, group by group, in order."""
+    """Yield the calls of ranks that meet in their groups, group by group, in order.
+
+    The n-th call of each member in a group is one operation, whatever it was meant to be.
+    """
     found: dict[tuple[str, tuple[int, ...]], dict[int, list[RecordedCall]]] = {}
     for rank in ranks:
         record = records.get(rank)
@@ -311,7 +325,11 @@ def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: 
 
 
 def _find_handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
-    """Return the errors of their own that ranks handle while they make their calls."""
+    """Return the errors of their own that ranks handle while they make their calls.
+
+    A rank in a `finally:` with a barrier comes to that barrier, while the others come to their next
+    all_reduce. An error that says a peer is lost is not the rank's own.
+    """
     return {
         rank: call.handled
         for rank, call in parting.calls.items()
@@ -472,7 +490,11 @@ def _fix_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | No
 
 
 def _fix_ring(finding: Finding) -> str | None:
-    """Return what mends a ring of a message and something else; None for any other ring."""
+    """Return what mends a ring of a message and something else; None for any other ring.
+
+    rank 0: send to 1, then recv    rank 1: send to 0, then recv    two messages
+    rank 0: send to 1               rank 1: barrier                 a message and a collective
+    """
     waits = [(found, each) for each in finding.notes if (found := _WAITS.match(each.words))]
     messages = [found for _, each in waits if (found := _MESSAGE.search(each.rest)) is not None]
     if len(waits) == len(messages) == 2 and all(found[2] == "receive" for found in messages):
@@ -504,8 +526,10 @@ def _endings(
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the findings that ranks raised, were killed, or left the others: their own words.
 
-    Ranks that ended alike are one. Those that died in a call that is wrong by a finding that is
-    told stand for themselves, behind it: a backend may abort where calls do not fit.
+    Ranks that ended alike are one. Those that died in a call which a finding is about stand for
+    themselves, behind it: a backend may abort where calls do not fit.
+
+    Returned are causes, which come before what the calls show, and results, which come after it.
     """
     torn = any(record.truncated for record in records.values())
     alike: dict[tuple[str, str, str, bool], list[int]] = {}
@@ -550,7 +574,11 @@ def _endings(
 def find_forked(
     records: Mapping[int, RankRecord], forked: Mapping[int, ScriptPlace], folder: str
 ) -> Finding | None:
-    """Return the finding that processes that ranks forked communicate in groups of theirs."""
+    """Return the finding that processes that ranks forked communicate in groups of theirs.
+
+    A fork copies memory and one thread. The threads of Gloo and NCCL are not in the child, and its
+    copies of the connections are those of its parent: both read from one socket.
+    """
     ranks = [rank for rank in sorted(forked) if rank in records]
     if not ranks:
         return None
@@ -651,7 +679,8 @@ def find_locked(
 def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
     """Return the finding that a rank waits in `rpc.shutdown` for ranks that have left without it.
 
-    A `shutdown` that is graceful waits until every rank of the RPC world has come to one.
+    A `shutdown` that is graceful waits until every rank of the RPC world has come to one
+    (https://docs.pytorch.org/docs/stable/rpc.html#torch.distributed.rpc.shutdown).
     """
     waiting = {
         rank: record.items[-1].place.short(folder)
@@ -690,6 +719,7 @@ def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding 
 
 
 def _is_shutdown(item: object) -> bool:
+    """Whether an item of a record is a call of `rpc.shutdown`."""
     return isinstance(item, Blocking) and item.what == f"{PREFIX}shutdown"
 
 
@@ -831,7 +861,11 @@ _NAMED = re.compile(r"\[of the model's parameters, (.+)\]")
 
 
 def _fix_model(record: RankRecord, folder: str) -> str:
-    """Return what mends a model that DDP refuses, with the names of its parameters; or nothing."""
+    """Return what mends a model that DDP refuses, with the names of its parameters; or nothing.
+
+    DDP names parameters by their index alone (`Parameter indices which did not receive grad`); the
+    recorder has added their names.
+    """
     error = record.error or ""
     named = _NAMED.search(error)
     names = ", ".join(re.findall(r"is ([\w.]+)", named[1])) if named is not None else ""

@@ -26,7 +26,11 @@ ALIKE = 0.5
 
 
 class Leaf(Struct, kw_only=True):
-    """A step: what it has in common on its ranks, and by rank where it stands and what differs."""
+    """A step: what it has in common on its ranks, and by rank where it stands and what differs.
+
+    `key` is compared, and `ranks` has for each rank its place in the script and what is its own, as
+    how far away the other end of a message is.
+    """
 
     key: Hashable
     ranks: dict[int, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -40,7 +44,7 @@ class Leaf(Struct, kw_only=True):
 
 
 class Loop(Struct, kw_only=True):
-    """A part that ranks repeat, each as often as it says."""
+    """A part that ranks repeat, each as often as it says: `ranks` is rank -> turns."""
 
     body: list[Node]
     ranks: dict[int, int] = field(default_factory=dict)
@@ -55,7 +59,13 @@ Folded: TypeAlias = tuple[Any, ...]
 
 
 def fold(items: Sequence[Hashable]) -> list[Folded]:
-    """Return a list with its repeats: `("item", item)` or `("loop", count, body)`."""
+    """Return a list with its repeats: `("item", item)` or `("loop", count, body)`.
+
+    >>> fold("xababaty")[1:3]
+    [('loop', 2, (('item', 'a'), ('item', 'b'))), ('item', 'a')]
+
+    Written out again, it is the list that it was: the third `a` has no `b` after it.
+    """
     numbers: dict[Hashable, int] = {}
     known: list[Hashable] = []
     ids = np.empty(len(items), np.int64)
@@ -92,7 +102,14 @@ def _fold(ids: Any, known: list[Hashable], found: list[Folded]) -> None:
 
 
 def _best(ids: Any) -> tuple[int, int, int] | None:
-    """Return start, period and count of the repeat that saves most; None without one."""
+    """Return start, period and count of the repeat that saves most; None without one.
+
+    A part of `period` items that is repeated is a run of `items[i] == items[i + period]`, whose
+    length is found by one comparison of two arrays. A repeat of n turns saves n - 1 bodies.
+
+    >>> _best(np.array([0, 1, 2, 1, 2, 1, 2, 3]))
+    (1, 2, 3)
+    """
     size = len(ids)
     best: tuple[int, int, int] | None = None
     gain = 0
@@ -131,6 +148,15 @@ def merge(
     """Return one list of nodes for the programs of all ranks; without loops if not `is_folded`.
 
     `like` tells of what is a rank's own in a step what makes it like the steps of other ranks.
+
+    Rank 0 logs what the others do not:
+
+    >>> log, send = ("barrier", ("t.py:3", None)), ("all_reduce", ("t.py:5", None))
+    >>> nodes = merge({0: [log, send], 1: [send], 2: [send]}, lambda rank, own: own)
+    >>> [(node.key, sorted(node.ranks)) for node in nodes]
+    [('barrier', [0]), ('all_reduce', [0, 1, 2])]
+
+    :func:`project` gives each rank its program again.
     """
     classes: dict[tuple[Item, ...], list[int]] = {}
     same: dict[int, list[int]] = {}  # one and the same list, without a look at what is in it
@@ -154,6 +180,7 @@ def merge(
 def _tree(
     parts: Iterable[Folded], ranks: Sequence[int], like: Callable[[int, Any], Hashable]
 ) -> list[Node]:
+    """Return the nodes of a class of ranks, whose programs are equal: one is folded for all."""
     nodes: list[Node] = []
     for part in parts:
         if part[0] == "item":
@@ -171,7 +198,11 @@ _LIKENESS = (("place", "like"), ("place",), ("like",), ())
 
 
 def _sign(node: Node, alike: tuple[str, ...] = ()) -> Hashable:
-    """Return what two nodes have in common that become one."""
+    """Return what two nodes have in common that become one.
+
+    `alike` names what is compared besides what they do: at first the place in the script, and where
+    a message goes; at last nothing more.
+    """
     if isinstance(node, Loop):
         return ("loop", tuple(_sign(each, alike) for each in node.body))
     place = min(node.places, key=str) if "place" in alike else None
@@ -201,6 +232,7 @@ def _merge(one: list[Node], two: list[Node], level: int = 0) -> list[Node]:
 
 
 def _join(one: Node, two: Node) -> Node:
+    """Return the node that two are; the bodies of loops are merged in turn."""
     if isinstance(one, Leaf):
         assert isinstance(two, Leaf)
         return Leaf(key=one.key, ranks={**one.ranks, **two.ranks}, like=one.like)
@@ -223,7 +255,10 @@ def _between(one: list[Node], two: list[Node], level: int) -> list[Node]:
 
 
 def _with_loops(one: list[Node], two: list[Node], *, narrow: bool) -> list[Node]:
-    """Merge loops that are alike for the most part; with `narrow` in what differs by rank, too."""
+    """Merge loops that are alike for the most part; with `narrow` in what differs by rank, too.
+
+    Rank 0 writes a checkpoint in every tenth turn: its loop's body has a barrier more.
+    """
     found: list[Node] = []
     before: list[Node] = []
     rest = two
@@ -263,6 +298,7 @@ def _turn_into_loop(nodes: list[Node], others: list[Node]) -> list[Node] | None:
 
 
 def _similar(one: Node, two: Node, *, narrow: bool) -> bool:
+    """Whether two nodes are loops of which more than half of the shorter body's steps are alike."""
     if not isinstance(one, Loop) or not isinstance(two, Loop):
         return False
     mine, theirs = (Counter(_keys(each.body, narrow=narrow)) for each in (one, two))
@@ -279,7 +315,11 @@ def _keys(nodes: Sequence[Node], *, narrow: bool) -> Iterator[Hashable]:
 
 
 def _align(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
-    """Return the positions of a longest common subsequence of two lists."""
+    """Return the positions of a longest common subsequence of two lists.
+
+    >>> _align(list("abxcd"), list("abcyd"))
+    [(0, 0), (1, 1), (3, 2), (4, 4)]
+    """
     head = 0
     while head < min(len(one), len(two)) and one[head] == two[head]:
         head += 1
@@ -295,6 +335,11 @@ def _align(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
 
 
 def _common(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+    """Return the same for two lists whose ends differ.
+
+    `table[i, j]` is how many items `one[i:]` and `two[j:]` have in common, filled in from the last
+    row; a row is one expression of NumPy. Lists whose table were too large are matched greedily.
+    """
     if not one or not two:
         return []
     if len(one) * len(two) > EXACT * EXACT:
@@ -321,6 +366,7 @@ def _common(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
 
 
 def _greedy(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+    """Return a common subsequence of two long lists: each item with the next like it, if near."""
     places: dict[Hashable, list[int]] = {}
     for at, key in enumerate(two):
         places.setdefault(key, []).append(at)
@@ -335,7 +381,11 @@ def _greedy(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
 
 
 def project(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
-    """Yield the program of one rank again."""
+    """Yield the program of one rank again.
+
+    It is what tests hold the whole module to: whatever is merged, each rank takes the steps it
+    took.
+    """
     for node in nodes:
         if rank not in node.ranks:
             continue
@@ -378,6 +428,11 @@ def selector(
     """Return what selects some of `everyone`, as YAML; None where that is all of them.
 
     `coordinates` are those that every rank of `everyone` has.
+
+    >>> selector([1, 3, 5, 7], range(8), 8), selector([0, 1, 2], range(8), 8)
+    ('"rank % 2 == 1"', '"rank < 3"')
+    >>> selector([2, 5], range(8), 8), selector([0], range(8), 8)
+    ('[2, 5]', '0')
     """
     chosen, among = sorted(ranks), sorted(everyone)
     if chosen == among:
@@ -398,7 +453,11 @@ def selector(
 
 
 def ranks_text(ranks: Sequence[int], *, longest: int = 8) -> str:
-    """Return a list of ranks as YAML: as it is, or as a range where it is longer than `longest`."""
+    """Return a list of ranks as YAML: as it is, or as a range where it is longer than `longest`.
+
+    >>> ranks_text([0, 3]), ranks_text(range(0, 64, 2))
+    ('[0, 3]', '"range(0, 63, 2)"')
+    """
     if len(ranks) > longest:
         step, end = ranks[1] - ranks[0], ranks[-1] + 1
         if step > 0 and list(ranks) == list(range(ranks[0], end, step)):
@@ -445,7 +504,17 @@ def number(
     world_size: int,
     coordinates: Sequence[Coordinate] = (),
 ) -> str:
-    """Return an integer by rank as YAML: a number, an expression of the rank, or a mapping."""
+    """Return an integer by rank as YAML: a number, an expression of the rank, or a mapping.
+
+    A ring, pairs, and two ranks of which no rule says more than they do:
+
+    >>> number({0: 1, 1: 2, 2: 3, 3: 0}, world_size=4)
+    '"(rank + 1) % world_size"'
+    >>> number({0: 1, 1: 0, 2: 3, 3: 2}, world_size=4)
+    '"rank + 1 - 2 * (rank % 2)"'
+    >>> number({0: 5, 1: 7}, world_size=8)
+    '{0: 5, 1: 7}'
+    """
     if len(set(values.values())) == 1:
         return str(next(iter(values.values())))
     found = expression(values, world_size, coordinates)
@@ -481,7 +550,11 @@ def as_key(selected: str) -> str:
 def count(
     values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate] = ()
 ) -> str:
-    """Return an integer by rank as one expression."""
+    """Return an integer by rank as one expression: how often a loop turns, on each rank.
+
+    >>> count({0: 3, 1: 2, 2: 1, 3: 0}, world_size=4), count({0: 5, 1: 5, 2: 5, 3: 1}, world_size=4)
+    ('3 - rank', '1 if rank == 3 else 5')
+    """
     if len(set(values.values())) == 1:
         return str(next(iter(values.values())))
     found = expression(values, world_size)
@@ -527,7 +600,12 @@ def _but_some(
 def expression(
     values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate] = ()
 ) -> str | None:
-    """Return an expression of `rank` for an integer by rank, or None."""
+    """Return an expression of `rank` for an integer by rank, or None.
+
+    Tried from the plain to the rare: `rank + 1`, a ring, a ring along one dimension of a mesh, a
+    mirror (`7 - rank`), pairs and blocks. Of two ranks almost anything fits, so that only the first
+    are tried.
+    """
     deltas = {value - rank for rank, value in values.items()}
     if len(deltas) == 1:
         return _plus("rank", next(iter(deltas)))
@@ -554,6 +632,7 @@ def expression(
 
 
 def _find_wrap(text: str, values: Mapping[int, int], size: int) -> str | None:
+    """Return a shift around a ring of `size`, as an expression; None where it is no such shift."""
     wrapped = {(value - rank) % size for rank, value in values.items()}
     if len(wrapped) != 1 or not all(0 <= value < size for value in values.values()):
         return None
@@ -566,6 +645,7 @@ def _nearest(shift: int, size: int) -> int:
 
 
 def _periodic(values: Mapping[int, int], world_size: int) -> str | None:
+    """Return an expression for partners at a power of two, or for blocks of ranks; or None."""
     step = 1
     while step < world_size:
         if all(value == rank ^ step for rank, value in values.items()):

@@ -4,6 +4,11 @@ Each rank has torchrun's environment and a recorder. The parent waits for them, 
 ended to `launch.jsonl`. One JSON document on its standard input says what to do. With the number of
 a descriptor as its argument it stays warm: each line is one run, forked from it, and the run's
 process id and its exit code are written to that descriptor.
+
+    scenario record -- train.py
+      `- python -m torch_scenarios.record.launch      imports torch, once: 2 s
+           |- rank 0                                  forked: some ms, no second import
+           `- rank 1
 """
 
 from __future__ import annotations
@@ -87,7 +92,11 @@ def main() -> int:
 
 
 def _warm(descriptor: int) -> int:
-    """Fork a process for each run that is asked for, until there is no more to do."""
+    """Fork a process for each run that is asked for, until there is no more to do.
+
+    The run is forked, too, and not done here: what a script leaves behind in its parent (threads,
+    an imported module, an environment variable) would be found by the next run.
+    """
     with os.fdopen(descriptor, "w", encoding="ascii") as reply:
         for line in sys.stdin:
             order = json.loads(line)
@@ -141,7 +150,10 @@ def _parent_of_run(order: dict[str, Any], parent: int) -> int:
 
 
 def _import(order: dict[str, Any]) -> None:
-    """Import once, before the forks, what a script is likely to import."""
+    """Import once, before the forks, what a script is likely to import.
+
+    One thread each: OpenMP's threads do not survive a fork, and a child that waits for them hangs.
+    """
     torch.set_num_threads(1)
     names = list(order["imports"])
     if order["values"]:
@@ -156,7 +168,11 @@ def _import(order: dict[str, Any]) -> None:
 
 
 def _launch(order: dict[str, Any]) -> None:
-    """Fork the ranks and wait for all of them."""
+    """Fork the ranks and wait for all of them.
+
+    Real ranks meet in a TCPStore that this process serves, as torchrun's agent does for its workers
+    (`TORCHELASTIC_USE_AGENT_STORE`): no rank has to serve it, and none takes it along when it ends.
+    """
     dist: Any = torch.distributed
     folder, ranks, world = order["folder"], order["ranks"], order["world_size"]
     fake = bool(order["fake"])
@@ -236,7 +252,11 @@ def fake_board(order: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _may_start(order: dict[str, Any], board: Any, standstill: Any, running: dict[int, int]) -> bool:
-    """Whether one more rank may start: those of a fake world do not all run at once."""
+    """Whether one more rank may start: those of a fake world do not all run at once.
+
+    1,024 fake ranks are run by as many processes as there are `jobs`: a rank that waits for a file
+    of another one counts as resting, or the one that writes it would never start.
+    """
     if board is None:
         return True
     busy = sum(board.state(rank) == 1 and not standstill.rests(rank) for rank in running.values())
@@ -244,7 +264,10 @@ def _may_start(order: dict[str, Any], board: Any, standstill: Any, running: dict
 
 
 def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
-    """Return what torchrun tells a rank."""
+    """Return what torchrun tells a rank (https://docs.pytorch.org/docs/stable/elastic/run.html).
+
+    One node has them all: `LOCAL_RANK` is `RANK`.
+    """
     world = str(order["world_size"])
     return {
         "RANK": str(rank),
@@ -266,6 +289,11 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
 
 
 def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -> int:
+    """Be a rank: set its environment, install the recorder, run the script, and write how it ended.
+
+    Python's own end (threads, atexit) is run before the recorder's, and `os._exit` skips what
+    torch's parent process would clean up a second time.
+    """
     end_with(parent)
     os.environ.update(environment(order, rank, port))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -447,7 +475,11 @@ def _print_error(error: BaseException) -> None:
 
 
 def _call(order: dict[str, Any]) -> None:
-    """Call a function of a module, with the default process group made before."""
+    """Call a function of a module, with the default process group made before.
+
+    As `torch.multiprocessing` tests do: the function takes `rank` and `world_size` where it asks
+    for them.
+    """
     dist: Any = torch.distributed
     begin = dist.init_process_group
 

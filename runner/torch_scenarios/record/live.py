@@ -74,7 +74,11 @@ AGAIN_S = 5.0
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What is to be run: a script, a module, or a launcher of the user's own."""
+    """What is to be run: a script, a module, or a launcher of the user's own.
+
+    `ranks` of the world of `world_size` are started, all of them where it is no fake world.
+    `folder` is where ranks write their records; `max_seconds` 0 is without a limit.
+    """
 
     command: tuple[str, ...]
     folder: Path
@@ -285,7 +289,8 @@ def _write_order(order: Order) -> dict[str, Any]:
 class WarmLaunch:
     """A process that has imported torch once, from which run after run is forked.
 
-    It is begun anew where it has ended, and where a run was left before its end was known.
+    It is begun anew where it has ended, and where a run was left before its end was known. A run
+    then starts without the 2 s that the import of torch takes.
     """
 
     def __init__(self) -> None:
@@ -367,7 +372,10 @@ def _words_of_end(process: subprocess.Popen[bytes]) -> str:
 
 
 class _Forked:
-    """A run that a warm process has forked: its id and its exit code come through a pipe."""
+    """A run that a warm process has forked: its id and its exit code come through a pipe.
+
+    It has the few methods of :class:`subprocess.Popen` that a watch needs (:class:`Started`).
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], reply: int) -> None:
         self._process, self._reply = process, reply
@@ -427,7 +435,12 @@ def make_value_environment(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Watch:
-    """Looks at the ranks until they have ended, or are ended."""
+    """Looks at the ranks until they have ended, or are ended.
+
+    Three clocks run since a rank's record grew last: after `QUIET_S` the record is analysed, after
+    `OUTSIDE_S` ranks outside of any call are named, after `ENDLESS_S` a run is ended in which these
+    wait for what never comes. A record that grows sets all of them back.
+    """
 
     def __init__(
         self,
@@ -487,7 +500,11 @@ class _Watch:
         return Ran(launch=launch, code=code if code >= 0 else 128 - code)
 
     def _over(self, now: float, began: float) -> Ran | None:
-        """Return how the run is to be ended where its time is over, or its ranks move no more."""
+        """Return how the run is to be ended where its time is over, or its ranks move no more.
+
+        None where it goes on. In the order of how sure it is: a limit that the user gave, a process
+        that is in the way, ranks that wait for a thread or program that has ended.
+        """
         limit = self._order.max_seconds
         if limit and now - began > limit:
             return Ran(timed_out=True)
@@ -545,7 +562,10 @@ class _Watch:
             return {}
 
     def _look(self) -> None:
-        """Note what moved, which ranks there are, and which have ended."""
+        """Note what moved, which ranks there are, and which have ended.
+
+        By the sizes of their files.
+        """
         for path in self._order.folder.glob("rank-*.jsonl"):
             with suppress(OSError):
                 before = self._sizes.get(path, 0)
@@ -574,6 +594,7 @@ class _Watch:
             self._launch.pids[rank] = int(about["pid"])
 
     def _live(self) -> list[int]:
+        """Return the ranks whose process is there, and has not ended."""
         exits = self._launch.exits
         return [
             rank for rank, pid in self._launch.pids.items() if rank not in exits and _lives(pid)
@@ -617,7 +638,12 @@ class _Watch:
         return before is not None and after is not None and 0 <= after - before < IDLE_S / 10
 
     def _stuck(self) -> str:
-        """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
+        """Return `stuck`, `going`, or a word on a rank that is surely blocked.
+
+        That is a run in which every rank that lives is inside of a call and the analysis proves one
+        of them blocked. A rank that computes may still do something else: then the proof is a
+        notice alone.
+        """
         if not self._order.fake and self._waits_for_world():
             return "stuck"
         records = {} if self._order.fake else self._read()
@@ -793,7 +819,11 @@ def _waits_in_reducer(record: RankRecord, pid: int) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Whether a process is there and has not ended.
+
+    `Z` in /proc/PID/stat is one that has ended and was not waited for, `X` one that is being taken
+    away (proc(5)).
+    """
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -804,7 +834,8 @@ def _lives(pid: int) -> bool:
 def take_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[int, str]:
     """Ask processes for their Python stacks, by the rank: which process, and where it writes them.
 
-    One that has not begun to write after some seconds has none.
+    One that has not begun to write after some seconds has none. `faulthandler.register` writes from
+    the signal handler itself, in C: also where Python's lock is held by a call that never returns.
     """
     before = {rank: path.stat().st_size for rank, (_, path) in ranks.items()}
     for pid, _ in ranks.values():
@@ -880,7 +911,11 @@ def place_of(stack: str) -> str:
 
 
 def stack_of(text: str, most: int = 8) -> Sequence[str]:
-    """Return the lines of a Python stack, the innermost first, without those of the recorder."""
+    r"""Return the lines of a Python stack, the innermost first, without those of the recorder.
+
+    >>> stack_of('Thread 1:\n  File "t.py", line 3 in wait\n  File "t.py", line 9 in <module>')
+    ['File "t.py", line 3 in wait', 'File "t.py", line 9 in <module>']
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
     own = [line for line in lines if "torch_scenarios/record" not in line and "<frozen" not in line]
     return own[:most]

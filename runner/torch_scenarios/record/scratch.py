@@ -55,6 +55,10 @@ class Scratch:
 
     `folder` holds the copies and is shared by the processes that are to see each other's files;
     `free` are folders that are written to as ever, `own` those of the script, which never are.
+
+    It is an overlay as `overlayfs` is one (the kernel's Documentation/filesystems/overlayfs.rst):
+    an upper layer of copies, a lower one that is never written, and marks for what was removed,
+    which overlayfs calls whiteouts. A mount would need rights that a user has not.
     """
 
     def __init__(
@@ -87,7 +91,11 @@ class Scratch:
     # ------------------------------------------------------------------ where a path leads
 
     def path(self, path: Any) -> str | None:
-        """Return the whole path of a file that is kept aside; None of any other."""
+        """Return the whole path of a file that is kept aside; None of any other.
+
+        A path of a copy, as a script finds it in an error or by `os.path.realpath`, is that of its
+        file.
+        """
         if isinstance(path, int):
             return None
         try:
@@ -109,6 +117,12 @@ class Scratch:
         return _TEMPORARY.match(os.path.relpath(whole, self._temporary)) is not None
 
     def _look(self, folder: str) -> bool:
+        """Whether what lies in a folder is written there.
+
+        The innermost of the known folders decides.
+
+        A cache in the folder of the script is free, and the script's folder in a cache is not.
+        """
         inner = max((len(each) for each in self._own if _is_below(folder, each)), default=-1)
         outer = max((len(each) for each in self._free if _is_below(folder, each)), default=-1)
         if outer > inner or "__pycache__" in folder:
@@ -161,12 +175,16 @@ class Scratch:
                 return
 
     def _mark(self, whole: str) -> None:
+        """Mark a file of the script's own as removed, in the folder of marks."""
         folder = self._gone + whole
         self._make_folders(folder)
         self._raw["io.open"](os.path.join(folder, ".gone"), "wb").close()
 
     def _copy_up(self, whole: str) -> str:
-        """Return the copy of a file or folder, made of its own where there is none yet."""
+        """Return the copy of a file or folder, made of its own where there is none yet.
+
+        What is changed in part is copied first: `open("log", "a")` appends to a copy of the log.
+        """
         copy, source = self._copy(whole), self.visible(whole)
         self._make_parents(whole)
         if source == copy:
@@ -185,6 +203,7 @@ class Scratch:
         return copy
 
     def _copy_file(self, source: str, copy: str) -> None:
+        """Copy a file under another name, and link it in its place: no process sees half of it."""
         part = f"{copy}.{os.getpid()}.part"
         opening = self._raw["io.open"]
         with opening(source, "rb") as one, opening(part, "wb") as other:
@@ -222,7 +241,10 @@ class Scratch:
     def _call_at(
         self, whole: str, call: Callable[..., Any], path: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call with a path in place of another one, by which an error calls it."""
+        """Call with a path in place of another one, by which an error calls it.
+
+        A script that prints "No such file: 'ckpt/last.pt'" shows the name that it knows.
+        """
         try:
             return call(path, *args, **kwargs)
         except OSError as error:
@@ -295,6 +317,7 @@ class Scratch:
         self._drop(whole, "rmdir")
 
     def _drop(self, whole: str, name: str) -> None:
+        """Remove the copy of a file, and mark its own as removed."""
         copy = self._copy(whole)
         is_own = self._is_there(whole) and not self._is_gone(whole)
         if self._is_there(copy) or not is_own:
@@ -303,6 +326,11 @@ class Scratch:
             self._mark(whole)
 
     def _rename(self, source: Any, target: Any, **kwargs: Any) -> None:
+        """Rename a file, or replace one by another, within what is kept aside or across its edge.
+
+        That is how checkpoints are written: `torch.save(..., "x.tmp")`, then `os.replace("x.tmp",
+        "x.pt")`.
+        """
         one, two = self.path(source), self.path(target)
         raw = self._raw["replace"]
         if one is None and two is None:
@@ -438,7 +466,12 @@ class Scratch:
         return redirect
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        """Refuse what changes a file of the script's own in a way that is not redirected."""
+        """Refuse what changes a file of the script's own in a way that is not redirected.
+
+        Python raises an audit event before each of these
+        (https://docs.python.org/3/library/audit_events.html), also where a module took `os.open`
+        before it was replaced here.
+        """
         if event == "open":
             path, _, flags = args
             if not isinstance(flags, int) or not flags & _WRITING:

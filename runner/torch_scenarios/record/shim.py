@@ -1,4 +1,9 @@
-"""Scripts for CUDA on a machine without: backends are mapped, devices taken for the CPU."""
+"""Scripts for CUDA on a machine without: backends are mapped, devices taken for the CPU.
+
+What is recorded is who communicates what, in which order. That is the same on the CPU as long as
+the script takes the same way: so `torch.cuda` answers as a machine with a GPU for each rank, and
+whatever names such a device gets the CPU. Numbers differ by rounding, times mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +37,18 @@ def map_backends() -> None:
 
 
 def on_gloo(backend: Any) -> Any:
-    """Return the backend that stands for one here: `cpu:gloo,cuda:nccl` is `gloo`."""
+    """Return the backend that stands for one here: `cpu:gloo,cuda:nccl` is `gloo`.
+
+    A group of NCCL cannot be made without a GPU. Gloo has the same collectives on the CPU.
+    """
     return "gloo" if isinstance(backend, str) and "nccl" in backend.lower() else backend
 
 
 def _map_backend(module: Any, name: str) -> None:
+    """Let a function that makes a group take Gloo for NCCL, under both names that torch has for it.
+
+    `device_id` is left out: with it torch connects NCCL eagerly, which Gloo does not know.
+    """
     function = getattr(module, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -70,7 +82,12 @@ def _nothing() -> Any:
 
 
 def install() -> None:
-    """Take the CPU for every CUDA device, in this process."""
+    """Take the CPU for every CUDA device, in this process.
+
+    `.cuda()`, `.to("cuda:0")`, factories with `device=`, `torch.load`, streams, events, autocast,
+    meshes and DDP's `device_ids`. The rest of `torch.cuda` that scripts ask at their start has an
+    answer that lets them go on (`get_device_capability` is that of an A100, (8, 0)).
+    """
     map_backends()
     cpu = torch.device("cpu")
     leave_untraced(sys.modules[__name__])

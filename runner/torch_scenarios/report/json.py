@@ -111,7 +111,11 @@ def text(outcome: Outcome) -> str:
 
 
 def place_of(result: Result) -> Mark | None:
-    """Return the place in a file where a result is best shown: that of its first fault."""
+    """Return the place in a file where a result is best shown: that of its first problem.
+
+    Editors and CI have one line for a case: what is wrong with the file comes before what is wrong
+    with the program.
+    """
     verdict = result.verdict
     marks = [*(each.mark for each in verdict.problems), *(each.mark for each in verdict.findings)]
     return next((mark for mark in marks if mark is not None), None)
@@ -151,7 +155,11 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def entry(result: Result) -> dict[str, Any]:
-    """Return one result as plain data."""
+    """Return one result as plain data, as `results` of schemas/result.schema.json describes it.
+
+    Tensors are left out: `text` has the lines that a person reads, with the numbers that differ in
+    them.
+    """
     verdict = result.verdict
     return {
         "file": result.file,
@@ -195,7 +203,7 @@ EXPLAINED = 3
 
 
 def _explanations(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
-    """Return an entry for each fault; one for all of a kind at a step where they are many.
+    """Return an entry for each mistake; one for all of a kind at a step where they are many.
 
     Such an entry says how often (`times`), explains the first, and has the ranks of all.
     """
@@ -277,7 +285,11 @@ def _encode_blocked(trace: Trace) -> dict[str, str]:
 
 
 def _by_rank(values: Mapping[int, T]) -> dict[str, T]:
-    """Return a value for each rank as plain data: of many, those in a row that share it are one."""
+    """Return a value for each rank as plain data: of many, those in a row that share it are one.
+
+    A job of 16,384 ranks that all wait in one call is `{"0-16383": "all_reduce"}`, and not 16,384
+    entries.
+    """
     if len(values) <= LISTED:
         return {str(rank): value for rank, value in values.items()}
     alike: dict[T, list[int]] = {}
@@ -291,7 +303,11 @@ def _by_rank(values: Mapping[int, T]) -> dict[str, T]:
 
 
 def ranges(ranks: Sequence[int], *, listed: int = LISTED) -> list[int | list[int]]:
-    """Return ranks as plain data: one by one, or of many those in a row as `[first, last]`."""
+    """Return ranks as plain data: one by one, or of many those in a row as `[first, last]`.
+
+    >>> ranges([0, 1, 2]), ranges(range(1000)), ranges([*range(99), 200])
+    ([0, 1, 2], [[0, 999]], [[0, 98], 200])
+    """
     if len(ranks) <= listed:
         return list(ranks)
     found: list[int | list[int]] = []
@@ -330,6 +346,7 @@ def _repair(repair: Repair | None) -> dict[str, Any]:
 
 
 def _encode_finding(finding: Finding) -> dict[str, Any]:
+    """Return one finding as an entry of `problems`; `alone` is the witness that differs."""
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
     relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
     return {
@@ -381,7 +398,11 @@ Json = dict[str, Any]
 
 
 def results_of(path: str | Path) -> Outcome:
-    """Return the outcome that a file of results tells. Raises ScenarioError."""
+    """Return the outcome that a file of results tells. Raises ScenarioError.
+
+    Such a file may come from another machine (`scenario merge`, an artifact of CI): it is read by
+    bounds, held against its schema, and never executed. What is read back has no tensors.
+    """
     try:
         text = read_document(path).decode()
     except OSError as error:
@@ -421,6 +442,10 @@ def _document(path: str | Path, text: str) -> Json:
 
 def _join(path: str | Path, text: str) -> Json:
     # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
+    """Return lines as the document that they would have been.
+
+    One that a run was killed in is refused.
+    """
     lines = [decode_json(line) for line in text.rstrip("\n").split("\n")]
     if not all(isinstance(line, dict) for line in lines):
         raise DocumentError(_NOT_OURS)
@@ -448,6 +473,7 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 
 def _police(path: str | Path, document: Json) -> None:
+    """Refuse what the schema does not describe: a newer version, or a file that was edited."""
     version = document.get("version")
     if isinstance(version, int) and version > VERSION:
         tool = document.get("tool")
@@ -526,6 +552,10 @@ def _result(entry: Json, environment: Mapping[str, str]) -> Result:
 
 
 def _read_predicted(result: Json) -> Trace:
+    """Return what was predicted, as far as a report needs it.
+
+    Outcome, diagnoses, who is blocked, cost.
+    """
     entry = result["predicted"]
     diagnoses = (
         Diagnosis(
@@ -548,6 +578,7 @@ def _read_predicted(result: Json) -> Trace:
 
 
 def _read_observed(entry: Json, environment: Mapping[str, str]) -> Trace:
+    """Return what a run came to: one event for each rank that did not finish."""
     died = (
         RankTrace(rank=int(rank), ending="died", died=how) for rank, how in entry["died"].items()
     )
@@ -581,7 +612,11 @@ def _read_blocked(entry: Json) -> tuple[RankTrace, ...]:
 
 
 def _of_ranks(told: Mapping[str, T]) -> dict[int, T]:
-    """Return a value for each rank that is told for one, or for those in a row."""
+    """Return a value for each rank that has one by itself, or with those in a row.
+
+    >>> _of_ranks({"0": "a", "1-3": "b"})
+    {0: 'a', 1: 'b', 2: 'b', 3: 'b'}
+    """
     found: dict[int, T] = {}
     for key, value in told.items():
         first, _, last = key.partition("-")
@@ -618,7 +653,11 @@ def _read_stated(entry: Json | None) -> tuple[StatedCost, ...]:
 
 
 def _ranks(told: Sequence[int | list[int]]) -> tuple[int, ...]:
-    """Return ranks, each named, or those in a row by the first and the last."""
+    """Return ranks, each named, or those in a row by the first and the last.
+
+    >>> _ranks([0, [4, 6]])
+    (0, 4, 5, 6)
+    """
     parts = ([each] if isinstance(each, int) else range(each[0], each[1] + 1) for each in told)
     return tuple(rank for part in parts for rank in part)
 
@@ -644,6 +683,10 @@ def _read_problem(entry: Json) -> Problem:
 
 
 def _read_finding(entry: Json) -> Finding:
+    """Return the finding of what :func:`_encode_finding` wrote.
+
+    Its differences are the largest errors alone.
+    """
     errors = Difference(
         rank=-1,
         code=entry["code"],

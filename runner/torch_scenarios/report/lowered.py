@@ -29,6 +29,10 @@ def lower(scenario: Scenario, limits: Limits) -> str | None:
     """Return the text of the lowered case; None where no model is trained.
 
     Raises ScenarioError where the case has no prediction, ValueError where it does not complete.
+
+    A model under DistributedDataParallel becomes a file of `all_reduce` steps with the gradients of
+    this case as data: what the strategy communicates can be read, changed and run without torch's
+    wrapper.
     """
     with listen() as calls:
         predicted = simulate(plan(scenario, limits=limits), limits=limits)
@@ -44,7 +48,11 @@ def lower(scenario: Scenario, limits: Limits) -> str | None:
 
 
 def _together(told: Iterable[StrategyCall], world_size: int) -> Iterator[dict[int, StrategyCall]]:
-    """Yield the calls of the first run in an order that every rank has, a group's together."""
+    """Yield the calls of the first run in an order that every rank has, a group's together.
+
+    Each rank has its calls in its own order. A collective is taken when it is the next one of all
+    members of its group, a message when it is its rank's next: as a rank could make them.
+    """
     left: dict[int, deque[StrategyCall]] = defaultdict(deque)
     first: dict[int, Caller] = {}
     for each in told:
@@ -58,6 +66,7 @@ def _together(told: Iterable[StrategyCall], world_size: int) -> Iterator[dict[in
 
 
 def _has_met(left: Mapping[int, deque[StrategyCall]], rank: int) -> bool:
+    """Whether the next call of a rank is that of all members of its group."""
     each = left[rank][0]
     if not each.collective:
         return True
@@ -164,6 +173,7 @@ def _by_rank(values: Values) -> str:
 
 
 def _data(value: Any) -> str:
+    """Return an array as YAML: a nested list, with its dtype where that is not the default."""
     array = np.asarray(value)
     text = _write_nested(array)
     dtype = str(array.dtype)

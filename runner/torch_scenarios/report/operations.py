@@ -78,10 +78,12 @@ def page_in_markdown(operation: Operation) -> str:
 
 
 def _describe(operation: Operation) -> list[str]:
+    """Return the lines of an operation's docstring: the class is where its page is written."""
     return inspect.cleandoc(type(operation).__doc__ or "").splitlines()
 
 
 def _arguments(operation: Operation) -> str:
+    """Return the arguments as a page has them: the name, what it is for, what it takes."""
     if not operation.params:
         return ""
     bare = operation.bare is not None
@@ -111,6 +113,7 @@ def _facts(param: Param) -> list[str]:
 
 
 def _meaning(param: Param) -> str:
+    """Return what an argument means, and the words that it may be."""
     words = f" One of: {', '.join(param.words)}." if param.words else ""
     return f"{param.description}{words}"
 

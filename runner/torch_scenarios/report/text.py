@@ -52,7 +52,7 @@ def grid_lines(
 
     Ranks whose rows are equal share one; with `world_size` that of all ranks says so. Where the
     elements are too many, or too wide for a line of `width` columns, the first and the last are
-    shown.
+    shown. Tried is the whole table, then fewer and fewer columns at each end, until it fits.
     """
     numeric = [each for each in differences if each.wrong is not None]
     if not numeric:
@@ -148,6 +148,7 @@ def _name(ranks: Sequence[int], item: tuple[int, ...], world_size: int | None) -
 
 
 def _cell(difference: Difference, column: tuple[int, ...]) -> str:
+    """Return what a cell shows: a value where both agree, `expected≠got` where they do not."""
     expected, got = np.asarray(difference.expected), np.asarray(difference.got)
     wrong = difference.wrong
     if wrong is None or len(column) != got.ndim:
@@ -242,7 +243,10 @@ def headline(result: Result) -> Line:
 
 
 def together(results: Sequence[Result]) -> list[Line]:
-    """Return the lines that name several cases of a file, of one verdict, and that verdict."""
+    """Return the lines that name several cases of a file, of one verdict, and that verdict.
+
+    A matrix of 40 cases that fail alike is one entry, with the names of eight.
+    """
     first = results[0]
     took_s = sum(result.duration_s for result in results)
     common = first.case.partition("[")[0]
@@ -264,7 +268,8 @@ def milliseconds(duration_s: float) -> str:
 def details(result: Result, columns: int | None = None) -> list[Line]:
     """Return everything below the headline: problems, findings, the reason; nothing for a pass.
 
-    A table takes at most `columns`, those of a terminal; of a page if left out.
+    A table takes at most `columns`, those of a terminal; of a page if left out. Order and words are
+    the same in a terminal, a log of CI, JUnit's text and pytest's error.
     """
     if result.text is not None:  # read back from a file
         return [Line(text) for text in result.text]
@@ -614,7 +619,10 @@ def _find_held(
 
 
 def _after_each(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
-    """Yield each step of a rank with what it stored into, or with all that the rank then holds."""
+    """Yield each step of a rank with what it stored into, or with all that the rank then holds.
+
+    A rank that is blocked or raised has that in place of values, under an empty name.
+    """
     held = dict(lane.initial)
     for span in lane.spans:
         held.update(span.values)
@@ -627,6 +635,7 @@ def _after_each(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
 
 
 def _tell_held(held: Mapping[str, str] | None, should: Mapping[str, str] | None) -> str:
+    """Return what a rank held after a step; where that is wrong, what it should be."""
     if held is None:
         return "did not reach it"
     should = should or {}

@@ -1,4 +1,9 @@
-"""Bytes -> a marked tree, by the YAML 1.2 core schema, with aliases and depth bounded."""
+"""Bytes -> a marked tree, by the YAML 1.2 core schema, with aliases and depth bounded.
+
+PyYAML reads YAML 1.1, in which `no` is false and `12:30` is 750. Only its scanner and parser are
+used here, whose events have places; what a scalar means is decided by the rules of YAML 1.2,
+chapter 10.3 (https://yaml.org/spec/1.2.2/#103-core-schema).
+"""
 
 from __future__ import annotations
 
@@ -84,7 +89,7 @@ Node: TypeAlias = "Scalar | Sequence | Mapping"
 
 
 def key_text(key: Node) -> str:
-    """Return a key as the author may write it."""
+    """Return a key as the author may write it: `0`, `x`, `[0, 2]`."""
     return key.text if isinstance(key, Scalar) else source_text(key)
 
 
@@ -101,7 +106,10 @@ def source_text(node: Node) -> str:
 
 
 def kind_of(node: Node) -> str:
-    """Return what a node is, as messages call it."""
+    """Return what a node is, as messages call it.
+
+    "a list", "the number 3", "the text 'x'", "empty".
+    """
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -118,7 +126,10 @@ def kind_of(node: Node) -> str:
 
 
 def plain(node: Node) -> Any:
-    """Return the value of a node without marks: dicts, lists and scalars."""
+    """Return the value of a node without marks: dicts, lists and scalars.
+
+    A list as a key is a tuple.
+    """
     match node:
         case Scalar():
             return node.value
@@ -165,7 +176,11 @@ SCALAR_TAGS: dict[str, tuple[type, ...]] = {
 
 
 def resolve_plain(text: str) -> Any:
-    """Return the value of an unquoted scalar; ValueError for a number of absurd length."""
+    """Return the value of an unquoted scalar; ValueError for a number of absurd length.
+
+    >>> [resolve_plain(text) for text in ("no", "012", "0o17", "1e3", ".inf", "~", "12:30")]
+    ['no', 12, 15, 1000.0, inf, None, '12:30']
+    """
     if text in _WORDS:
         return _WORDS[text]
     if not (text[0].isdigit() or text[0] in "+-."):
@@ -188,7 +203,11 @@ _NUMBERS = (
 
 
 def resolve_tagged(text: str, tag: str) -> Any:
-    """Return the value of a scalar with one of `SCALAR_TAGS`; ValueError where it is no such."""
+    """Return the value of a scalar with one of `SCALAR_TAGS`; ValueError where it is no such.
+
+    >>> resolve_tagged("1", "tag:yaml.org,2002:str"), resolve_tagged("1", "tag:yaml.org,2002:float")
+    ('1', 1.0)
+    """
     if tag == TAG_PREFIX + "str":
         return text
     value = resolve_plain(text)
@@ -208,7 +227,8 @@ _MERGE = "<<"
 class _Open(Struct):
     """A collection whose end has not come yet; `size` counts its nodes, aliases expanded.
 
-    Its node gets its place at the end: that of its first key, or all of it between brackets.
+    Its node gets its place at the end: that of its first key, or all of it between brackets. `seen`
+    has the keys so far, each with its place, for a message about the second one.
     """
 
     node: Sequence | Mapping
@@ -225,7 +245,14 @@ class Composer:
 
     It is ours because of the marks: each node has its place, a key too, and a message points at it.
     It counts what aliases expand to while they are met, so that ten lines cannot be a billion
-    nodes.
+    nodes:
+
+        a: &a [x, x, x, x, x, x, x, x, x, x]
+        b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]
+        c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]   1,000 nodes, ten times as many a line
+
+    An alias adds the size of its anchor to all lists around it, and its depth to theirs, without a
+    look at what is in it.
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -260,6 +287,10 @@ class Composer:
             )
 
     def _scalar(self, event: Any) -> None:
+        """Take a scalar.
+
+        Quoted ones are texts, plain ones are resolved, tagged ones have to be of their type.
+        """
         mark = self._mark(event)
         text = event.value
         node = Scalar(mark, text, text)
@@ -313,6 +344,10 @@ class Composer:
         self._add(node, opened.size, opened.depth)
 
     def _alias(self, event: Any) -> None:
+        """Take an alias: the very node of its anchor, counted as often as it occurs.
+
+        An anchor that is still open is within itself: the tree would be without end.
+        """
         mark = self._mark(event)
         if event.anchor not in self._anchors:
             self._stop(
@@ -366,6 +401,7 @@ class Composer:
             top.key = None
 
     def _police_key(self, top: _Open, key: Node) -> None:
+        """Note a key that is none of YAML 1.2, or that was given before in its mapping."""
         if key.__class__ is Scalar and key.value.__class__ is str and key.value != _MERGE:
             self._police_repeats(top, key, ("str", key.value))  # as nearly every key is
             return
@@ -436,7 +472,11 @@ class Composer:
 
 
 def _identity(value: Any) -> Hashable:
-    """Return what makes two keys the same key: `1` and `1.0` and `true` are three."""
+    """Return what makes two keys the same key: `1` and `1.0` and `true` are three.
+
+    >>> len({_identity(1), _identity(1.0), _identity(True)})
+    3
+    """
     if value.__class__ is str:
         return ("str", value)
     if isinstance(value, list):
@@ -571,7 +611,11 @@ def _refuse_control_characters(source: Source) -> None:
 
 
 def _yaml_problem(source: Source, error: yaml.YAMLError) -> Problem:
-    """Turn a fault of the C parser into a problem, in the words of the pure one."""
+    """Turn an error of the C parser into a problem, in the words of the pure one.
+
+    Both find the same errors, and word them otherwise; messages are chosen by the words of the pure
+    one (`_SYNTAX`), which reads a text of up to 100,000 characters again for that.
+    """
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if _FAST is not None and (mark is None or mark.index < _PURE_LIMIT):
         worded = _of_pure(source.text, error)
@@ -596,6 +640,10 @@ def _of_pure(text: str, error: yaml.YAMLError) -> Any:
 
 
 def _word_error(source: Source, error: yaml.YAMLError) -> Problem:
+    """Return an error of YAML in words that say what to write.
+
+    At the line that was meant, where that is known.
+    """
     said = getattr(error, "problem", None) or str(error)
     at = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     place = Mark(
@@ -637,7 +685,11 @@ def _word_error(source: Source, error: yaml.YAMLError) -> Problem:
 
 
 def _find_unclosed(source: Source, said: str, place: Mark, opened: Any) -> Problem | None:
-    """Return the fault of a bracket: one that the next key ends, or that closes no open one."""
+    """Return the problem of a bracket: one that the next key ends, or that closes no open one.
+
+    The parser notices a bracket that is never closed where the file ends, or at the next key; what
+    is to be changed is where it was opened.
+    """
     line = source.line(place.line)
     here = line[place.column - 1 : place.column]
     if said.startswith("expected <block end>") and here in _CLOSING.values():
@@ -662,7 +714,11 @@ def _find_unclosed(source: Source, said: str, place: Mark, opened: Any) -> Probl
 
 
 def _key_before(source: Source, said: str, place: Mark) -> Problem | None:
-    """Return the fault of a line that should have been a key, where the next one is a key."""
+    """Return the problem of a line that should have been a key, where the next one is a key.
+
+    world_size 2        the parser complains of the next line, in which a second `: ` comes
+    steps: [...]        what is missing is the `:` of this one
+    """
     if "mapping values are not allowed" not in said and "could not find expected ':'" not in said:
         return None
     number = place.line - 1

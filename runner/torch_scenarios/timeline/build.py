@@ -92,12 +92,17 @@ class Texts:
 
 
 def shorten(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a text of at most `most` characters, on one line."""
+    r"""Return a text of at most `most` characters, on one line.
+
+    >>> shorten("one\n two three", most=9)
+    'one two …'
+    """
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _summary(value: NDArray[Any]) -> str:
+    """Return dtype and shape of a large tensor, with its one value, or its first and last ones."""
     name = f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
     flat = value.reshape(-1)
     if value.size <= MOST_COMPARED and bool((flat == flat[0]).all()):
@@ -150,7 +155,10 @@ _UNKNOWN = StepPlace(kind="creation", operation=None, line=None, place=None, ste
 
 
 class Places:
-    """The steps of a scenario by their index, as spans name them."""
+    """The steps of a scenario by their index, as spans name them.
+
+    Of a used part without a line here.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         """Name every step, also those inside of loops."""
@@ -236,7 +244,11 @@ class LaneRow(Struct, kw_only=True):
 
 
 def rows_of(trace: Trace, predicted: Trace | None) -> list[LaneRow]:
-    """Return a row for each rank of a trace, with what the reference says of each event."""
+    """Return a row for each rank of a trace, with what the reference says of each event.
+
+    A run does not see what its calls met with: which send a receive got is the prediction's, for
+    the same instance of the same step.
+    """
     foreseen = {rank.rank: rank for rank in predicted.ranks} if predicted else {}
     rows = []
     for rank in trace.ranks:
@@ -276,7 +288,11 @@ def _instances(events: Iterable[Event]) -> Iterator[Instance]:
 
 
 def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[model.At, model.At]:
-    """Return which `wait` waited for an asynchronous call; fill in what each `wait` completes."""
+    """Return which `wait` waited for an asynchronous call; fill in what each `wait` completes.
+
+    `up = isend(...)`, again `up = isend(...)` and one `wait: up` is for the second: a name given
+    anew drops the work before. Of `up[t]` all those are kept that were not waited for yet.
+    """
     completed: dict[model.At, model.At] = {}
     for lane, row in enumerate(rows):
         handles = Handles(resolved, row.trace.rank)
@@ -306,7 +322,10 @@ def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[mod
 
 
 def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[model.Edge]:
-    """Yield the waits of the ranks that stand where the reference saw them stand."""
+    """Yield the waits of the ranks that are where the reference saw them blocked.
+
+    In a run a rank may be elsewhere than predicted; what it waits for is then not known.
+    """
     if predicted is None:
         return
     foreseen = {rank.rank: _stands(rank) for rank in predicted.ranks}

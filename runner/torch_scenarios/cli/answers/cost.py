@@ -107,7 +107,10 @@ MOST_POINTS = 1000
 
 
 def cost(options: Mapping[str, Any]) -> None:
-    """Count what programs cost: rounds, messages, bytes; forecast time. Start no process."""
+    """Count what programs cost: rounds, messages, bytes; forecast time. Start no process.
+
+    Each case is counted once; sizes and scales multiply its bytes, and are points of one curve.
+    """
     topology = _read_topology(options)
     selection = _of_any_world(selection_of(options))
     quiet = options["json_file"] == "-"
@@ -139,7 +142,10 @@ def cost(options: Mapping[str, Any]) -> None:
 
 
 def _of_any_world(selection: Selection) -> Selection:
-    """Return a selection whose worlds may be large: no rank of them is started, nor walked."""
+    """Return a selection whose worlds may be large: no rank of them is started, nor walked.
+
+    The analysis takes ranks that do the same together, so that a million of them can be counted.
+    """
     given = click.get_current_context().get_parameter_source("max_ranks")
     if given is not None and given is not ParameterSource.DEFAULT:
         return selection
@@ -183,7 +189,10 @@ def _read_topology(options: Mapping[str, Any]) -> Topology | None:
 
 
 def _selections(selection: Selection) -> Iterator[Selection]:
-    """Yield a selection for each combination of the numbers that `--set` lists."""
+    """Yield a selection for each combination of the numbers that `--set` lists.
+
+    `--set n=8,64 --set bytes=1024,65536` are four.
+    """
     several = {
         name: [part.strip() for part in text.split(",")]
         for name, text in selection.sets.items()
@@ -211,7 +220,13 @@ def _load_cases(selection: Selection) -> Iterator[tuple[Scenario | None, list[st
 def _cost_case(
     scenario: Scenario, limits: Any, topology: Topology | None, options: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str], int, list[Point]]:
-    """Return the entries of one case in JSON, its lines, its exit code, its points of a curve."""
+    """Return the entries of one case in JSON, its lines, its exit code, its points of a curve.
+
+    0    counted
+    1    the program is wrong: it has no cost
+    2    the file is invalid, or the topology cannot tell
+    3    the analysis reached a limit
+    """
     analysis: Analysis = weigh(_without_time(scenario), limits)
     head = f"{scenario.source.path}::{scenario.case}"
     entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
@@ -266,12 +281,19 @@ def _cost_case(
 
 
 def _is_reckoned(footprint: Footprint | None) -> bool:
-    """Return whether a program is a step that `record --times-on` wrote."""
+    """Return whether a program is a step that `record --times-on` wrote.
+
+    It has tensors for what is held.
+    """
     return footprint is not None and "held_parameters" in footprint.sizes
 
 
 def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, Any]]:
-    """Return what a rank holds in the program's tensors, and whether the machine has as much."""
+    """Return what a rank holds in the program's tensors, and whether the machine has as much.
+
+    torch's allocator reserves more than tensors have (blocks are rounded, and kept): how much more
+    was measured of training steps, and is shown as an interval of those.
+    """
     held = footprint.bytes_held
     words = f"memory    {amount(held)} in the program's tensors on each rank"
     found: dict[str, Any] = {"held_bytes": held}
@@ -394,7 +416,11 @@ def _degradation(options: Mapping[str, Any]) -> Degradation:
 
 
 def _pairs(flag: str, given: Sequence[str], kind: Callable[[str], Any]) -> Iterator[Any]:
-    """Yield the numbers of ranks or nodes, and what is stated of each."""
+    """Yield the numbers of ranks or nodes, and what is stated of each. Raises UsageError.
+
+    >>> list(_pairs("--slow", ["3=1.2"], float))
+    [(3, 1.2)]
+    """
     for text in given:
         number, _, stated = text.partition("=")
         try:
@@ -432,7 +458,10 @@ def _labels(analysis: Analysis) -> dict[int, str]:
 def _scales(
     scenario: Scenario, analysis: Analysis, options: Mapping[str, Any]
 ) -> Iterator[tuple[float | None, float]]:
-    """Yield sizes, and what all bytes are multiplied by for each."""
+    """Yield sizes, and what all bytes are multiplied by for each.
+
+    The size of a program is its parameter `bytes`, else that of its largest tensor.
+    """
     known = analysis.footprint.sizes if analysis.footprint is not None else None
     own = base_size(scenario, analysis.predicted, known)
     if options["scales"] is not None:
@@ -457,7 +486,15 @@ def _scales(
 
 
 def sizes_of(text: str, flag: str) -> list[float]:
-    """Return the sizes in MIN:MAX[:FACTOR], or in a list with commas. Raises UsageError."""
+    """Return the sizes in MIN:MAX[:FACTOR], or in a list with commas. Raises UsageError.
+
+    As nccl-tests has them in `-b MIN -e MAX -f FACTOR`.
+
+    >>> sizes_of("1K:8K:2", "--sizes")
+    [1024.0, 2048.0, 4096.0, 8192.0]
+    >>> sizes_of("64K,1M", "--sizes")
+    [65536.0, 1048576.0]
+    """
     parts = text.split(":")
     if len(parts) == 1:
         found = [size_in_bytes(part) for part in text.split(",")]
@@ -496,7 +533,11 @@ def _curve_lines(points: Sequence[Point]) -> list[str]:
 def _against(
     options: Mapping[str, Any], points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
 ) -> int:
-    """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
+    """Hold forecasts against measurements; returns an exit code. No verdict is made of it.
+
+    A file may be a trace of torch.profiler, what nccl-tests printed, or the rows of `scenario
+    bench`: which one is seen from its content.
+    """
     path, *more = options["against"]
     try:
         limits = replace(DEFAULT, max_file_bytes=MOST_BYTES)

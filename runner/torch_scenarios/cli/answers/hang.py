@@ -91,7 +91,7 @@ def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
 
 
 def _tell_job(job: str, jobs: Sequence[str], found: Sequence[RunningRank]) -> str:
-    """Return by which option a job is chosen, and what is seen of it."""
+    """Return by which option a job is chosen, and what is seen of it: its ranks, its command."""
     own = [each for each in found if each.job == job]
     parts = [each for each in job.split() if sum(each in other.split() for other in jobs) == 1]
     count = f"{len(own)} rank{'s' * (len(own) != 1)}"
@@ -104,7 +104,11 @@ def _tell_workers(
     stacks: Mapping[int, RankStack],
     home: str,
 ) -> list[str]:
-    """Return where the processes are that ranks outside of any call have started."""
+    """Return where the processes are that ranks outside of any call have started.
+
+    A rank that waits for a DataLoader's worker shows nothing by itself: the worker is where it
+    hangs.
+    """
     lines = []
     for each in ranks if program is not None else ():
         own = stacks.get(each.rank)
@@ -133,7 +137,11 @@ def _stacks(
 
 
 def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
-    """Return what dumps of the flight recorder say, of the ranks that write one now."""
+    """Return what dumps of the flight recorder say, of the ranks that write one now.
+
+    Under TORCH_NCCL_DEBUG_INFO_PIPE_FILE torch writes one when a byte comes through that pipe
+    (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+    """
     with tempfile.TemporaryDirectory(prefix="scenario-hang-") as kept:
         folder = Path(kept)
         names = [
@@ -153,7 +161,11 @@ def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
 def _findings(
     stacks: Mapping[int, RankStack], dumped: Sequence[Finding], moving: Sequence[int], home: str
 ) -> list[Finding]:
-    """Return what dumps and stacks show; of ranks that move, what a dump shows alone."""
+    """Return what dumps and stacks show; of ranks that move, what a dump shows alone.
+
+    Two stacks of a rank that goes on are of two times: that they differ from another rank's means
+    nothing.
+    """
     found = [*dumped, *find_in_stacks(stacks, home)]
     if moving and not dumped:
         found = [each for each in found if not set(each.ranks) & set(moving)]

@@ -92,7 +92,12 @@ FURTHER = {
 
 
 def record(options: Mapping[str, Any]) -> None:
-    """Record a script and judge it, and leave with the exit code; or print how to record."""
+    """Record a script and judge it, and leave with the exit code; or print how to record.
+
+    --attach            prints the variables under which any program records itself
+    a script, -m NAME   is started here, `-n` ranks of it
+    torchrun ...        starts the ranks itself, and is watched
+    """
     folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
     if options["attach"]:
         folder = Path(options["folder"] or "scenario-record").absolute()
@@ -300,7 +305,10 @@ def with_verdict(judged: Judged, verdict: Verdict) -> Judged:
 
 
 def with_scope(judged: Judged, values: ValueVerdict | None, own_code: str = "") -> Judged:
-    """Return what came of a record with what its verdict covers among the notes."""
+    """Return what came of a record with what its verdict covers among the notes.
+
+    PASSED of calls alone says nothing of values, which the line says.
+    """
     verdict = judged.result.verdict
     open_words = values.open_words if values is not None else ""
     scope = [each for each in (own_code, scope_line(verdict, values), open_words) if each]
@@ -317,7 +325,10 @@ def write_scenario(path: Path, result: Judged) -> None:
 
 
 def exit_code(result: Judged, code: int) -> int:
-    """Return 1 for a finding, 3 where the record is not the whole, else the script's own."""
+    """Return 1 for a finding, 3 where the record is not the whole, else the script's own.
+
+    So `scenario record` may take the place of `python` in a script of CI.
+    """
     if result.found:
         return FOUND
     if result.result.verdict.status != "PASSED":
@@ -356,7 +367,7 @@ def scope_line(verdict: Verdict, values: ValueVerdict | None) -> str:
 
 
 def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = None) -> list[str]:
-    """Return the verdict first, then why, where the ranks stand, and what was written."""
+    """Return the verdict first, then why, where the ranks are, and what was written."""
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
     world = len(records)
@@ -415,7 +426,10 @@ def tell_result(
     positions: Sequence[str],
     notes: Sequence[str],
 ) -> list[str]:
-    """Return what is found, and where the ranks are: first where none came to its own end."""
+    """Return what is found, and where the ranks are: first where none came to its own end.
+
+    Of a hang the places are what a person looks for; of an error it is the error.
+    """
     why = tell_findings(result)
     if result.result.verdict.reason:
         why.append(f"  {result.result.verdict.reason}")
@@ -471,7 +485,11 @@ def tell_findings(result: Judged) -> list[str]:
 
 
 def import_records(options: Mapping[str, Any]) -> NoReturn:
-    """Judge what is there already, and leave with the exit code."""
+    """Judge what is there already, and leave with the exit code.
+
+    A folder of a record, torch's dumps, or the log of a job: which one is seen from its content. It
+    may be another person's, so that the scripts which it names are not opened (decision 92).
+    """
     folder, launch = Path(options["folder"]), LaunchRecord()
     if folder.is_file() and not _is_dump(folder):
         _import_log(folder, quiet=options["quiet"])

@@ -58,7 +58,13 @@ class StreamPart(Struct, kw_only=True):
 
 
 class _Graph:
-    """What one rank starts, in the order of its script, with what each part needs."""
+    """What one rank starts, in the order of its script, with what each part needs.
+
+    A part needs what is before it on its stream, what its stream waits for (`Event.wait`,
+    `Stream.wait_*`), and what the host has waited for, as CUDA orders them. `_tails` has by stream
+    the last parts of it, `_marks` what an event comes after, `_host` what the host knows to be
+    done.
+    """
 
     def __init__(self, record: RankRecord) -> None:
         self.nodes: list[StreamPart] = []
@@ -85,6 +91,10 @@ class _Graph:
         return self._tails.setdefault(lane, set())
 
     def _take(self, event: LaneEvent) -> None:
+        """Take one event.
+
+        Kernels, another stream, a CUDA event recorded or waited for, a wait of the host.
+        """
         match event.kind:
             case "kernels":
                 part = StreamPart(lane=self._lane, after=set(), us=event.us, host_us=event.host_us)
@@ -164,7 +174,11 @@ def _in_order(nodes: list[StreamPart]) -> Iterable[Item]:
 
 
 def _main_needs(nodes: list[StreamPart]) -> dict[int, set[int]]:
-    """Return the calls that each part of the main stream waits for first, with what those need."""
+    """Return the calls that each part of the main stream waits for first, with what those need.
+
+    A call that was waited for by an earlier part is not in the list: its kernels have come after
+    it.
+    """
     found: dict[int, set[int]] = {}
     waited: set[int] = set()
     for number, node in enumerate(nodes):
@@ -273,6 +287,8 @@ def with_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | Non
 
     A twin does the same in the groups along the same dimensions of the mesh of ranks. None where a
     group of a recorded rank is not along a dimension of a mesh: then only that rank knows its part.
+
+        tp groups of 2: (0, 1) (2, 3)    rank 0 is recorded in (0, 1)    its twin 2 is in (2, 3)
     """
     world = max((each.world_size for each in records.values()), default=0)
     found = dict(records)

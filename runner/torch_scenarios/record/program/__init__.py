@@ -34,7 +34,11 @@ SHORTER = 0.9
 
 
 class RecordedProgram(Struct, frozen=True, kw_only=True):
-    """One list of steps for all ranks, and the text of the scenario that it is."""
+    """One list of steps for all ranks, and the text of the scenario that it is.
+
+    `programs` has each rank's own steps, of which `nodes` is the merged list; `steps` counts its
+    nodes.
+    """
 
     text: str
     nodes: list[Node]
@@ -102,7 +106,12 @@ def program_of(
 
 
 class _Attempts:
-    """Folds the programs of all ranks into one list of nodes, in the way that is the shortest."""
+    """Folds the programs of all ranks into one list of nodes, in the way that is the shortest.
+
+    How work is named decides which steps of two ranks are equal, and so how short the list becomes;
+    that is known only when it is made. So a few ways are made, and the shortest that is right is
+    taken.
+    """
 
     def __init__(
         self,

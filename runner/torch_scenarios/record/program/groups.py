@@ -20,7 +20,13 @@ _NOT_A_GROUP = frozenset({"rank", "world", "world_size", "else", "all", "sum", "
 
 
 class Family(Struct, kw_only=True):
-    """Groups of one name: each rank is in at most one of them."""
+    """Groups of one name: each rank is in at most one of them.
+
+    >>> Family(name="tp", parts=[(0, 1), (2, 3)]).axis(4)
+    (1, 2)
+    >>> Family(name="odd", parts=[(0, 3), (1, 2)]).axis(4) is None
+    True
+    """
 
     name: str
     parts: list[tuple[int, ...]] = field(default_factory=list)
@@ -103,7 +109,13 @@ class Groups:
         return None
 
     def _find_groups(self) -> bool:
-        """Name all groups; returns whether their creations are steps, because ranks differ."""
+        """Name all groups; returns whether their creations are steps, because ranks differ.
+
+        `new_group` has to be called by all ranks, in one order, also by those that are not in the
+        group (https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.new_group).
+        Where all did, groups are made before step 1; where they did not, that may be the mistake,
+        and each call is a step.
+        """
         created = {rank: _creations(record) for rank, record in self._records.items()}
         lists = {
             rank: [(list_ranks(each, self._world), each.local) for each in calls]
@@ -153,6 +165,10 @@ class Groups:
         described: Mapping[tuple[int, int], tuple[tuple[int, ...], str]],
         taken: set[str],
     ) -> list[Family]:
+        """Return the family of each group that all ranks create alike; those in a row may be one.
+
+        They are where they are of one size and no rank is in two.
+        """
         found: list[Family] = []
         family: Family | None = None
         for at, ranks in enumerate(members):
@@ -277,6 +293,7 @@ def _word(described: str) -> str:
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:
+    """Return a name that is not taken, and take it."""
     name, count = wanted, 1
     while name in taken or name in _NOT_A_GROUP:
         count += 1
@@ -311,6 +328,15 @@ def _mesh_among(families: Sequence[Family], world: int) -> list[Family] | None:
 
 
 def _is_mesh(dims: Sequence[Family], world: int) -> bool:
+    """Whether families are the dimensions of one mesh, the outermost first.
+
+    Their strides multiply up.
+
+    >>> rows = Family(name="tp", parts=[(0, 1), (2, 3)])
+    >>> columns = Family(name="dp", parts=[(0, 2), (1, 3)])
+    >>> _is_mesh([columns, rows], 4), _is_mesh([rows, columns], 4)
+    (True, False)
+    """
     stride = 1
     for family in reversed(dims):
         step, extent = family.axis(world) or (0, 0)

@@ -13,7 +13,15 @@ MOST_ELEMENTS = 1 << 24
 
 
 class Sizes:
-    """The shapes of tensors; of large programs reduced, so that relations stay."""
+    """The shapes of tensors; of large programs reduced, so that relations stay.
+
+    A model of 7 billion parameters is 28 GB, and the analysis computes with every tensor. What
+    matters of sizes is which are equal, and which are multiples: an all_gather's output has as many
+    elements as all its inputs together. So sizes that occur in one call are reduced by their
+    greatest common divisor, and sizes that have nothing to do with each other get different primes.
+
+        inputs 4,194,304, output 33,554,432 of 8 ranks    becomes    3 and 24
+    """
 
     def __init__(self, records: Mapping[int, RankRecord], *, is_true: bool = False) -> None:
         """Look at every tensor of every call; keep their sizes if `is_true`."""
@@ -46,6 +54,11 @@ class Sizes:
         return size
 
     def _reduce(self, world: int) -> None:
+        """Find the reduced size of each number of elements.
+
+        The primes are odd and do not divide the world size: a size that was no multiple of it stays
+        none.
+        """
         together: dict[int, list[int]] = {}
         for size in self._parents:
             together.setdefault(self._find(size), []).append(size)
@@ -64,6 +77,7 @@ class Sizes:
 
 
 def _primes(world: int) -> Iterator[int]:
+    """Yield the odd primes that do not divide the size of the world."""
     found: list[int] = []
     size = 3
     while True:

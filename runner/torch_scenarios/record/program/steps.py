@@ -40,6 +40,9 @@ class ProgramStep(Struct, frozen=True, kw_only=True):
 
     `kind` is `call`, `await`, `create` (a group), `reset` (a tensor), `kernels` (`words` says how
     long they take) or `fail`.
+
+    It is the key by which steps of several ranks become one: what differs by rank (the peer of a
+    message, its tag, the place in the script) is kept beside it. `root` counts inside of the group.
     """
 
     kind: str = "call"
@@ -59,7 +62,10 @@ class ProgramStep(Struct, frozen=True, kw_only=True):
 
 
 class BatchedMessage(Struct, frozen=True, kw_only=True):
-    """One message of a `batch_isend_irecv`: how far its other rank is, by the way up."""
+    """One message of a `batch_isend_irecv`: how far its other rank is, by the way up.
+
+    `far` is (peer - rank) % world, so that the messages of a ring are the same on every rank.
+    """
 
     operation: str
     tensor: str
@@ -88,9 +94,13 @@ class ScriptPlaces:
 class Steps:
     """The steps that each rank takes, made of what it called.
 
-    With `is_together`, work that is waited for together has no name; `links` has what the steps
-    of such work begin, or wait for. With `is_numbered`, receives that are waited for alone have
-    none; `orders` has the numbers of them and of their waits.
+    With `is_together`, work that is waited for together has no name; `links` has what the steps of
+    such work begin, or wait for. With `is_numbered`, receives that are waited for alone have none;
+    `orders` has the numbers of them and of their waits.
+
+    A name in the key of a step would part ranks, or turns of a loop, that do the same with another
+    name: `work_3` here and `work_4` there. So names are given when all programs are one
+    (`program.work`).
     """
 
     def __init__(
@@ -149,6 +159,7 @@ class Steps:
         )
 
     def _items(self, record: RankRecord) -> Iterable[Item]:
+        """Yield the steps of a rank, in the order in which it called."""
         links = self.links[record.rank] = []
         work = _RankWork(
             together=self._find_joint_waits(record) if self._is_together else frozenset(),
@@ -500,7 +511,11 @@ def _write_kernels(item: RecordedKernels) -> str:
 
 
 def _write_time(us: float) -> str:
-    """Return a time with its unit, and four digits."""
+    """Return a time with its unit, and four digits.
+
+    >>> _write_time(12.34567), _write_time(1234.5)
+    ('12.35us', '1.234ms')
+    """
     for unit, most in (("us", 1e3), ("ms", 1e6), ("s", inf)):
         if us < most:
             return f"{float(f'{us * 1e3 / min(most, 1e9):.4g}'):.12g}{unit}"
@@ -508,7 +523,11 @@ def _write_time(us: float) -> str:
 
 
 def find_distance(world: int, rank: int, own: Any) -> Hashable:
-    """Return how far from a rank its messages go, or those that it waits for."""
+    """Return how far from a rank its messages go, or those that it waits for.
+
+    In a line of 4 ranks the last sends nothing; in a ring it sends to rank 0, which is -3 here, so
+    that it is no step of those that send to the next.
+    """
     if own is None or own[0] is None:
         return None
     far: Hashable = own
@@ -520,7 +539,13 @@ def find_distance(world: int, rank: int, own: Any) -> Hashable:
 
 
 def find_way(world: int, rank: int, own: Any) -> Hashable:
-    """Return how far from a rank its messages go by the shorter way around."""
+    """Return how far from a rank its messages go by the shorter way around.
+
+    Here the last rank of a ring sends +1 as all others do.
+
+    >>> find_distance(4, 3, (1, 0)), find_way(4, 3, (1, 0))
+    (-3, 1)
+    """
     if own is not None and isinstance(own[0], int):
         return own[0] if own[0] <= world // 2 else own[0] - world
     return find_distance(world, rank, own)

@@ -44,13 +44,21 @@ InUse: TypeAlias = dict[str, tuple[int, tuple[TensorInUse, ...]]]
 
 
 class TouchedEarlyError(Exception):
-    """The memory of a receive is touched before it is over."""
+    """The memory of a receive is touched before it is over.
+
+    Then its name matters: a scenario that gave it memory of its own would hide a race.
+    """
 
 
 class Tensors:
     """The tensors of a scenario: two have one name where they are alike and never in use at once.
 
     `declared` has the declaration of each name, as YAML.
+
+    A training script makes new tensors in each turn. By address they would be thousands; by dtype
+    and shape a file has a few: `f32_64x64`, and `f32_64x64_n2` where two are in use at once. Where
+    memory overlaps in the record, one name is used for both, so that a race in the script is one in
+    the scenario.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -150,6 +158,7 @@ class Tensors:
         *,
         writes: bool,
     ) -> str:
+        """Return the name of a list of tensors; members of one shape are a comprehension."""
         first = tensors[0] if tensors else Tensor(dtype="float32", shape=())
         dtype = first.dtype if first.dtype in DTYPES else "uint8"
         shapes = [self._find_shape(call, each) for each in tensors for _ in range(each.count)]
@@ -219,12 +228,14 @@ def _many(tensor: Tensor, count: int) -> Tensor:
 
 
 def _overlap(one: Tensor, two: Tensor) -> bool:
+    """Whether two tensors share memory, by their addresses; False where one is not known."""
     if not one.address or not two.address:
         return False
     return one.address < two.address + two.size and two.address < one.address + one.size
 
 
 def _short(dtype: str) -> str:
+    """Return a dtype as names have it: `f32`, `bf16`, `i64`."""
     head = dtype.rstrip("0123456789")
     if head in _SHORT:
         return _SHORT[head] + dtype[len(head) :]

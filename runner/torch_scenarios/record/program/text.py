@@ -47,6 +47,8 @@ class ScenarioText:
 
     `names` has by the `id` of a step the names of its work, `parts` the part of a tensor that it
     takes, `held` further tensors.
+
+    The text is laid out by the formatter in the end, so that lines here need only be right YAML.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class ScenarioText:
         return _lay_out("\n".join(lines) + "\n")
 
     def _group_lines(self) -> list[str]:
+        """Return the entry of each group; the families of one mesh are one entry."""
         lines = []
         dims = {id(each): mesh for mesh, found in self._groups.meshes.items() for each in found}
         written: set[str] = set()
@@ -114,6 +117,10 @@ class ScenarioText:
         return ["groups:", *lines] if lines else []
 
     def _write_parts(self, parts: list[tuple[int, ...]]) -> str:
+        """Return the groups of a family: `{size.
+
+        4}`, a list of them, or an expression where that is long.
+        """
         if len(parts) == 1:
             if list(parts[0]) != sorted(parts[0]):
                 return f"{{ranks: {list(parts[0])}, sort_ranks: false}}"
@@ -133,6 +140,11 @@ class ScenarioText:
         return f'{{partition: "[{inner} {outer}]"}}'
 
     def _step_lines(self, nodes: Sequence[Node], among: Iterable[int], depth: int) -> list[str]:
+        """Return the steps of some nodes that the ranks `among` come to, `depth` levels in.
+
+        Who takes a step is written only where it is not all that come there: `ranks` selects among
+        the ranks of the enclosing loop, and among the members of the step's group.
+        """
         lines: list[str] = []
         indent = "  " * depth
         inside = list(among)
@@ -152,6 +164,7 @@ class ScenarioText:
         return lines
 
     def _leaf_lines(self, node: Leaf, inside: list[int], indent: str) -> list[str]:
+        """Return one step: on one line where it fits, else a line for each of its keys."""
         step: Any = node.key
         if id(node) in self._parts:
             step = replace(step, tensors=(self._parts[id(node)],))
@@ -252,6 +265,7 @@ class ScenarioText:
             yield f"{{{', '.join(given)}}}"
 
     def _write_wait(self, node: Leaf) -> str:
+        """Return a `wait` for named work, and for what got its name when all was folded."""
         step: Any = node.key
         names = [each for each in step.handles if each not in {TOGETHER, IN_ORDER}]
         names += self._names.get(id(node), ())
@@ -295,6 +309,7 @@ class ScenarioText:
         return given
 
     def _write_at_root(self, word: str, name: str, step: ProgramStep) -> str:
+        """Return an argument that the root alone passes: `scatter_list: {0: lists}`."""
         if step.group == WORLD:
             return f"{word}: {{{step.root}: {name}}}"
         return f'{word}: {{"group_rank({step.group}) == {step.root}": {name}}}'
@@ -309,7 +324,10 @@ def _lay_out(text: str) -> str:
 
 
 def quote(words: str) -> str:
-    """Return words as a string of YAML, whatever is in them, as many as are read."""
+    """Return words as a string of YAML, whatever is in them, as many as are read.
+
+    A string of JSON is one of YAML 1.2, so that no word of a record becomes anything but a text.
+    """
     plain = clean_line(words)[:MOST_WORDS]
     return json.dumps(plain, ensure_ascii=False)
 

@@ -35,7 +35,11 @@ Links: TypeAlias = Sequence[tuple[int, ...]]
 
 
 class _Site(Struct, kw_only=True):
-    """A step that begins work: the loops around it, and whose work is in flight beside its own."""
+    """A step that begins work: the loops around it, and whose work is under way beside its own.
+
+    `turns` is how often its innermost loop turns at most; `is_indexed` whether work of an earlier
+    turn is still under way when it begins the next.
+    """
 
     loops: int
     turns: int
@@ -66,7 +70,12 @@ class UnnamedWork:
             self._follow(rank)
 
     def names(self) -> dict[int, list[str]] | None:
-        """Return the name of each step's work, and those that each waits for; None if none fit."""
+        """Return the name of each step's work, and those that each waits for; None if none fit.
+
+        Three ways are tried, the shortest text first: one name for all that a step waits for at
+        once, names that are used again, and a name for each step. Each is checked against what
+        every rank did.
+        """
         for given in (
             self._in_pools(),
             self._give_names(is_shared=True),
@@ -111,6 +120,7 @@ class UnnamedWork:
                 yield from self._walk(node.body, rank, (*turns, turn))
 
     def _follow(self, rank: int) -> None:
+        """Follow one rank through the steps that begin work and those that wait for it."""
         open_accesses: dict[int, int] = {}
         steps = self._walk(self._nodes, rank)
         for (at, _), numbers in zip(steps, self._links[rank], strict=True):

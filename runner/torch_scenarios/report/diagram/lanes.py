@@ -129,7 +129,7 @@ _WORDS = re.compile(r"\s*\S+\s*?")
 
 
 def wrap(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
-    """Return the pieces on lines of at most `width` characters; a longer word stands alone."""
+    """Return the pieces on lines of at most `width` characters; a longer word has a line."""
     if width < LEAST or sum(len(piece.text) for piece in pieces) <= width:
         return [list(pieces)]
     lines: list[list[Piece]] = [[]]
@@ -283,7 +283,7 @@ MOST_LINES = 2
 
 
 def gutter(spans: Sequence[StepSpan]) -> str:
-    """Return the lines of the file that a row's steps stand on."""
+    """Return the lines of the file that a row's steps are on: `7`, `7,9`, or `7-12` of many."""
     lines = sorted({span.line for span in spans if span.line is not None})
     if len(lines) > MOST_LINES:
         return f"{lines[0]}-{lines[-1]}"
@@ -309,7 +309,10 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
 
 
 def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
-    """Yield which rank kept the others of a row waiting, or how long a rank was busy alone."""
+    """Yield which rank kept the others of a row waiting, or how long a rank computed alone.
+
+    Only of a run: a prediction has no clock but for its sleeps.
+    """
     begun = {timeline.lanes[lane].rank: span.start_s for lane, span in spans.items()}
     spread = max(begun.values()) - min(begun.values())
     if spread >= NOTED_S and all(span.matches for span in spans.values()):
@@ -352,7 +355,7 @@ def _short(span: StepSpan) -> str:
 
 
 def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
-    """Return what the stuck ranks of a row wait for, where a phrase can say it."""
+    """Return what the blocked ranks of a row wait for, where a phrase can say it."""
     stuck = sorted(timeline.lanes[lane].rank for lane, span in spans.items() if span.stuck)
     if not stuck or any(span.state == "running" for span in spans.values()):
         return []
@@ -369,7 +372,11 @@ def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece
 
 
 def values_of(values: Mapping[int, Mapping[str, str]]) -> list[tuple[str, list[int]]]:
-    """Return each value as `x = [3, 3]` with the ranks that hold it; `values` are by rank."""
+    """Return each value as `x = [3, 3]` with the ranks that hold it; `values` are by rank.
+
+    >>> values_of({0: {"x": "[3, 3]"}, 1: {"x": "[3, 3]"}})
+    [('x = [3, 3]', [0, 1])]
+    """
     held: dict[tuple[str, str], list[int]] = {}
     for rank, own in sorted(values.items()):
         for name, text in own.items():
@@ -380,7 +387,11 @@ def values_of(values: Mapping[int, Mapping[str, str]]) -> list[tuple[str, list[i
 
 
 def name_ranks(ranks: Iterable[int], last: str = "and") -> str:
-    """Return `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`; `last` stands before the last."""
+    """Return `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`; `last` is the word before the last.
+
+    >>> name_ranks([3]), name_ranks([0, 2]), name_ranks([0, 1, 2, 3, 7])
+    ('rank 3', 'ranks 0 and 2', 'ranks 0-3 and 7')
+    """
     parts = []
     numbered = enumerate(sorted(set(ranks)))
     for _, run in groupby(numbered, key=lambda item: item[1] - item[0]):

@@ -77,6 +77,9 @@ def svg(timeline: Timeline, view: PictureView) -> str:
     """Return a picture of a case as the text of an SVG file.
 
     Raises NoStepsError where the view shows none of its steps.
+
+    Ranks are columns and the program goes down. The file has no script and loads nothing: a page
+    may show it as an image, where a browser runs neither.
     """
     lanes = pick_lanes(timeline, view)
     found = blocks(timeline, lanes, view) if any(timeline.lanes[at].spans for at in lanes) else []
@@ -84,7 +87,11 @@ def svg(timeline: Timeline, view: PictureView) -> str:
 
 
 class _Picture:
-    """Draws from the top downwards; `y` is where the next row begins, in pixels."""
+    """Draws from the top downwards; `y` is where the next row begins, in pixels.
+
+    Three layers, each a list of elements: bars at the back, the lanes and arrows over them, and over
+    them the nodes and words, so that no line crosses a sign.
+    """
 
     def __init__(
         self, timeline: Timeline, lanes: Sequence[int], shown: Sequence[Block], *, values: bool
@@ -212,6 +219,7 @@ class _Picture:
         self._y += ROW
 
     def _bar(self, bar: Bar, row: Row) -> None:
+        """Draw the bar of a collective: whole where all came, broken to who did not."""
         low, high = (self._x[lane] for lane in bar.extent)
         span = next((self._span(row.nodes[lane]) for lane in bar.lanes if lane in row.nodes), None)
         if bar.complete:
@@ -223,6 +231,10 @@ class _Picture:
             self._absent(lane)
 
     def _arrow(self, arrow: Arrow, *, shared: bool) -> None:
+        """Draw a message from its sender to its receiver.
+
+        Two that cross in one row are moved apart.
+        """
         right = arrow.source < arrow.target
         way = 1 if right else -1
         y = self._y + (5 * way if shared else 0)
@@ -263,7 +275,10 @@ class _Picture:
             self._front.append(f'<text x="{self._beside:g}" y="{y:g}">{"".join(parts)}</text>')
 
     def _explain(self) -> None:
-        """Write what the signs mean, and what is wrong."""
+        """Write what the signs mean, and what is wrong.
+
+        Only the signs that are in the picture, in the order in which they came.
+        """
         signs = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
         room = max(TEXT + 20, int((self._beside - MARGIN) / CHARACTER) + TEXT - 4)
         wrong = self._timeline.faults
@@ -294,7 +309,10 @@ def _hues(timeline: Timeline) -> dict[str, str]:
 
 
 def _node(x: float, y: float, glyph: Glyph, hue: str) -> Iterator[str]:
-    """Yield the node of a step: full where it is done, a ring with a sign where it is not."""
+    """Yield the node of a step: full where it is done, a ring with a sign where it is not.
+
+    Colour is never the only sign: a reader who sees no red still sees a cross.
+    """
     place = f'cx="{x:g}" cy="{y:g}"'
     colour = f' style="--hue: var(--{STYLES.get(glyph.style, hue)})"'
     if glyph is BEGUN:
