@@ -100,7 +100,7 @@ class World(SimpleNamespace):
     def mend(self, _error: BaseException) -> None:
         """Have nothing to take back."""
 
-    def letting(self, call: Any) -> Any:
+    def serve_while(self, call: Any) -> Any:
         """Make a call; no function of another rank runs meanwhile."""
         return call()
 

@@ -160,7 +160,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "computing_us": self.computing,
             "exposed_us": self.exposure,
             "waiting_for_host_us": self.idle,
-            **self._synchronizing_json(),
+            **self._host_waits_json(),
             **(
                 {}
                 if self.worse is None
@@ -181,14 +181,14 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "links": [{"link": name, "busy_us": held} for name, held in self.links],
         }
 
-    def _synchronizing_json(self) -> dict[str, Any]:
+    def _host_waits_json(self) -> dict[str, Any]:
         """Return at which steps hosts wait for their GPUs, and the time without that."""
         if self.synchronize is None:
             return {}
         steps, free = self.synchronize
         return {"host_waits": {"steps": list(steps), "time_without_us": free}}
 
-    def _synchronizing_lines(self, labels: Mapping[int, str]) -> list[str]:
+    def _host_wait_lines(self, labels: Mapping[int, str]) -> list[str]:
         """Return the same in words."""
         if self.synchronize is None:
             return []
@@ -305,7 +305,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             exposed = f"{microseconds(self.exposure)} ({share:.0%})"
             parts.append(f"{exposed} exposed communication and waiting")
             lines.append(f"step      {', '.join(parts)}")
-        lines += self._synchronizing_lines(labels)
+        lines += self._host_wait_lines(labels)
         if self.is_host_bound and self.idle:
             share = self.host / self.time
             lines.append(f"bottleneck  the host: {share:.0%} of the time{HOST_HELPS}")

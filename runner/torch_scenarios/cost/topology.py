@@ -687,11 +687,11 @@ class _Reader:
             attention=self.by_head(parts.get("attention"), "attention"),
             attention_backward=self.by_head(parts["attention_backward"], "attention_backward"),
             memory=self.factor(parts.get("memory"), "memory"),
-            compared=self.compared(keys.get("compared")),
+            compared=self.comparison(keys.get("compared")),
             source=self.text(keys.get("source"), "source", node.mark) or "",
         )
 
-    def compared(self, node: Any) -> ComparedSteps | None:
+    def comparison(self, node: Any) -> ComparedSteps | None:
         """Return with how many steps a machine's times were compared, and what most took."""
         if node is None:
             return None
@@ -727,7 +727,7 @@ class _Reader:
             if name in keys
         }
         source = self.text(keys.get("source"), "source", node.mark) or ""
-        compared = self.compared(keys.get("compared"))
+        compared = self.comparison(keys.get("compared"))
         return HostSpeed(source=source, compared=compared, **found)
 
     # ------------------------------------------------------------------ collectives

@@ -53,7 +53,7 @@ def offers(place: CursorPlace, names: TextNames) -> dict[str, str]:
     return {word: about for word, about in found.items() if word.startswith(place.prefix)}
 
 
-def _described(parts: Mapping[str, Any]) -> dict[str, str]:
+def _descriptions(parts: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(part.get("description", "")) for name, part in parts.items()}
 
 
@@ -64,18 +64,18 @@ def _keys(place: CursorPlace, names: TextNames) -> dict[str, str]:
         return {param.name: param.description for param in operation.params}
     match path:
         case ():
-            return _described(TOP)
+            return _descriptions(TOP)
         case ("expect",):
-            return _described(FINAL_EXPECT) | _list_tensors(names)
+            return _descriptions(FINAL_EXPECT) | _list_tensors(names)
         case ("groups", _):
-            return _described(GROUP)
+            return _descriptions(GROUP)
         case ("tensors", _):
-            return _described(LONG_FORM)
+            return _descriptions(LONG_FORM)
         case (*_, "steps"):
             calls = {name: _line(each.__doc__) for name, each in BY_NAME.items()}
-            return calls | _described(ACTIONS) | _described(BESIDE)
+            return calls | _descriptions(ACTIONS) | _descriptions(BESIDE)
         case (*_, "expect"):
-            return _list_tensors(names) | _described(STEP_EXPECT)
+            return _list_tensors(names) | _descriptions(STEP_EXPECT)
     return {}
 
 

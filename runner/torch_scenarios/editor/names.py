@@ -71,9 +71,9 @@ class TextNames(Struct, kw_only=True):
 def names_in(text: str) -> TextNames:
     """Return the names that a text defines."""
     try:
-        found = dict(_defined(spans(text), text))
+        found = dict(_definitions(spans(text), text))
     except (yaml.YAMLError, AssertionError):
-        found = dict(_shown(text))
+        found = dict(_scan_lines(text))
     return TextNames(places=found)
 
 
@@ -83,7 +83,7 @@ def _of_sections(root: Span) -> Iterator[tuple[str, Span]]:
             yield key.text, key
 
 
-def _defined(root: Span, text: str) -> Iterator[tuple[str, NamedPlace]]:
+def _definitions(root: Span, text: str) -> Iterator[tuple[str, NamedPlace]]:
     for section, value in root.entries:
         for key, _ in value.entries if section.text in SECTIONS else ():
             yield key.text, _place(SECTIONS[section.text], key.text, key.start, text)
@@ -117,7 +117,7 @@ def _entries(span: Span, parent: str) -> Iterator[tuple[str, Span, Span]]:
         yield from _entries(item, parent)
 
 
-def _shown(text: str) -> Iterator[tuple[str, NamedPlace]]:
+def _scan_lines(text: str) -> Iterator[tuple[str, NamedPlace]]:
     """Yield what the lines of a text define that cannot be read."""
     section, at = "", 0
     for line in text.splitlines(keepends=True):

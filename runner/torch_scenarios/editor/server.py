@@ -67,9 +67,9 @@ def serve() -> None:
 def make_server() -> ScenarioServer:
     """Return a server with every request that it answers."""
     server = ScenarioServer()
-    server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(_opened)
-    server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(_changed)
-    server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)(_closed)
+    server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(_on_open)
+    server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(_on_change)
+    server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)(_on_close)
     server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[" "]))(
         _complete
     )
@@ -83,15 +83,15 @@ def make_server() -> ScenarioServer:
     return server
 
 
-async def _opened(server: ScenarioServer, params: lsp.DidOpenTextDocumentParams) -> None:
+async def _on_open(server: ScenarioServer, params: lsp.DidOpenTextDocumentParams) -> None:
     await _diagnose(server, params.text_document.uri)
 
 
-async def _changed(server: ScenarioServer, params: lsp.DidChangeTextDocumentParams) -> None:
+async def _on_change(server: ScenarioServer, params: lsp.DidChangeTextDocumentParams) -> None:
     await _diagnose(server, params.text_document.uri)
 
 
-def _closed(server: ScenarioServer, params: lsp.DidCloseTextDocumentParams) -> None:
+def _on_close(server: ScenarioServer, params: lsp.DidCloseTextDocumentParams) -> None:
     """Forget a text, and what the editor shows of it."""
     uri = params.text_document.uri
     server.found.pop(uri, None)

@@ -313,7 +313,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     late_s = _late(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
     departures = _departures(plan)
-    ranks = [_departed(rank) if _serves_in(rank, departures) else rank for rank in ranks]
+    ranks = [_end_service(rank) if _serves_in(rank, departures) else rank for rank in ranks]
     ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
     ranks = _settle(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
@@ -435,7 +435,7 @@ def _serves_in(rank: RankTrace, places: set[protocol.Position]) -> bool:
     return last is not None and (last.index, last.iteration) in places
 
 
-def _departed(rank: RankTrace) -> RankTrace:
+def _end_service(rank: RankTrace) -> RankTrace:
     """Let a rank that only serves others have ended: they do not come to their end."""
     return replace(rank, ending="finished", events=tuple(rank.events)[:-1])
 

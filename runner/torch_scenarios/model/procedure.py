@@ -57,7 +57,7 @@ class Procedures:
         """Return the functions that a rank may be asked for."""
         return [self.functions[name] for name in sorted(self._anywhere | self._on.get(rank, set()))]
 
-    def written(self, rank: int) -> frozenset[str]:
+    def find_stored(self, rank: int) -> frozenset[str]:
         """Return the names of a rank that functions store into."""
         return NOTHING.union(*(each.writes for each in self.of(rank)))
 
@@ -75,12 +75,12 @@ class Procedures:
         if isinstance(step.operation, Compound) or _ends(step.operation):
             return True
         read = NOTHING.union(*(each.reads for each in functions))
-        touches, writes = touched(step)
-        return not (touches.isdisjoint(self.written(rank)) and writes.isdisjoint(read))
+        touches, writes = find_accesses(step)
+        return not (touches.isdisjoint(self.find_stored(rank)) and writes.isdisjoint(read))
 
-    def shown(self, rank: int, step: Step) -> frozenset[str]:
+    def find_changed(self, rank: int, step: Step) -> frozenset[str]:
         """Return the names that functions may have changed by the end of a step that is open."""
-        return self.written(rank) if self.is_open(rank, step) else NOTHING
+        return self.find_stored(rank) if self.is_open(rank, step) else NOTHING
 
     def clashes(self, rank: int, function: Function) -> bool:
         """Whether it matters when a function runs on a rank: something else stores what it reads.
@@ -90,11 +90,11 @@ class Procedures:
         if function.writes or any(_ends(step.operation) for step in self._steps):
             return True
         if self._all_written is None:
-            self._all_written = NOTHING.union(*(touched(step)[1] for step in self._steps))
-        return not function.reads.isdisjoint(self.written(rank) | self._all_written)
+            self._all_written = NOTHING.union(*(find_accesses(step)[1] for step in self._steps))
+        return not function.reads.isdisjoint(self.find_stored(rank) | self._all_written)
 
 
-def touched(step: Step) -> tuple[frozenset[str], frozenset[str]]:
+def find_accesses(step: Step) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names that a step may touch, and those of them that it may store into."""
     operation = step.operation
     forms: list[Any] = [step.ranks, step.over, step.handle_index, *step.arguments.values()]

@@ -939,7 +939,7 @@ class RemoteCall(Operation):
     keeps_there: ClassVar[bool] = False
 
     @abstractmethod
-    def asked(self, entry: Entry) -> tuple[int, str]:
+    def callee(self, entry: Entry) -> tuple[int, str]:
         """Return the rank that is called, and the name of the function."""
 
 

@@ -57,7 +57,7 @@ class Asking(RemoteCall):
             return None
         return Refusal(kind="invalid_argument", message=name_outsider(entry, "to", to))
 
-    def asked(self, entry: Entry) -> tuple[int, str]:
+    def callee(self, entry: Entry) -> tuple[int, str]:
         """`to` and `func`."""
         return int(entry["to"]), str(entry["func"])
 

@@ -140,7 +140,7 @@ def repair(
             tries += 1
             made = splice(text, [edit for _, each in chosen for edit in each.edits])
             then = look(path, made, limits, sets)
-            failed = _failed(now, then, [mistake for mistake, _ in chosen])
+            failed = _find_useless(now, then, [mistake for mistake, _ in chosen])
             if not failed:
                 text = made
                 titles += [each.title for _, each in chosen]
@@ -164,7 +164,7 @@ def _apart(found: Sequence[tuple[Mistake, Repair]]) -> list[tuple[Mistake, Repai
     return kept
 
 
-def _failed(now: Mistakes, then: Mistakes, tried: Iterable[Mistake]) -> set[Mistake]:
+def _find_useless(now: Mistakes, then: Mistakes, tried: Iterable[Mistake]) -> set[Mistake]:
     """Return those whose edits do not help: what is left, or all of them where it got worse."""
     chosen = set(tried)
     left = chosen & then.all

@@ -260,13 +260,13 @@ def _on_gpu(
     if not order.gpu or result.found:
         return result, ()
     script, home = script_of(order, records)
-    program = timed_program(records, script=script, folder=home)
+    program = program_with_times(records, script=script, folder=home)
     path = order.written or order.folder / "scenario.yaml"
     words = f"`scenario cost {path} --topology {order.gpu['machine']}` weighs the step"
     return replace(result, program=program), (*program.notes, words)
 
 
-def timed_program(
+def program_with_times(
     records: Mapping[int, RankRecord], *, script: str = "", folder: str = ""
 ) -> RecordedProgram:
     """Return the last step of records with the times of its kernels, for all ranks of the world.

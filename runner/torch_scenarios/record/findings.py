@@ -544,7 +544,7 @@ def _endings(
                 for each in told
             )
             fix = _fix_rank(record, folder) if ended[0] == "raise" else ""
-            fix = fix or _mended_training(records) or (_KILLED if record.died == "SIGKILL" else "")
+            fix = fix or _fix_training(records) or (_KILLED if record.died == "SIGKILL" else "")
             alike.setdefault((*ended, fix, is_result), []).append(rank)
     causes: list[Finding] = []
     results: list[Finding] = []
@@ -828,7 +828,7 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
 _TRAINED = re.compile(r" \[of the model it trains ([^\]]*)\]")
 
 
-def _mended_training(records: Mapping[int, RankRecord]) -> str:
+def _fix_training(records: Mapping[int, RankRecord]) -> str:
     """Return which parameters some ranks train and others do not; nothing where DDP says none."""
     trained = {
         rank: dict.fromkeys(found[1].split(", "))
@@ -874,7 +874,7 @@ def _fix_model(record: RankRecord, folder: str) -> str:
         return (
             f"{which} had no part in the loss of this rank: let every rank use them in each "
             "forward pass, or pass `find_unused_parameters=True` to DDP"
-            f"{_wrapped_at(record, folder)}."
+            f"{_tell_wrapping(record, folder)}."
         )
     if "appears not to match" in error:
         which = f"`{names}`" if names else "the parameter"
@@ -886,7 +886,7 @@ def _fix_model(record: RankRecord, folder: str) -> str:
 _WRAPS = re.compile(r"\b(?:DistributedDataParallel|DDP)\(")
 
 
-def _wrapped_at(record: RankRecord, folder: str) -> str:
+def _tell_wrapping(record: RankRecord, folder: str) -> str:
     """Return where a rank wraps its model, in brackets; or nothing."""
     places = (each.place for each in record.calls)
     found = next(

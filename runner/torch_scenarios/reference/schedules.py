@@ -693,8 +693,8 @@ def race(runs: list[Rest]) -> Symptom | None:
         return None
     (_, mine, theirs), text = min(apart, key=lambda each: each[0][0])
     if isinstance(mine, TurnChoice) and isinstance(theirs, TurnChoice):
-        return _turned(mine, theirs, text)
-    receive, candidates = _received(first, mine, theirs)
+        return _tell_turns(mine, theirs, text)
+    receive, candidates = _find_receive(first, mine, theirs)
     senders = dict.fromkeys(
         Clause(f"rank {send.rank} sends one in `{send.call.label}`", send.call.mark)
         for send in candidates
@@ -717,7 +717,7 @@ def race(runs: list[Rest]) -> Symptom | None:
     )
 
 
-def _turned(mine: TurnChoice, theirs: TurnChoice, text: str) -> Symptom:
+def _tell_turns(mine: TurnChoice, theirs: TurnChoice, text: str) -> Symptom:
     """Say that what a rank holds depends on when functions of other ranks run on it."""
     rank = mine.turn.rank
     calls = [each.asked for each in (mine.turn, theirs.turn) if each.asked is not None]
@@ -751,7 +751,7 @@ def _find_parting(one: Rest, two: Rest) -> tuple[int, Any, Any]:
     return number, mine[number], theirs[number]
 
 
-def _received(first: Rest, mine: Choice, theirs: Choice) -> tuple[Posted, tuple[Posted, ...]]:
+def _find_receive(first: Rest, mine: Choice, theirs: Choice) -> tuple[Posted, tuple[Posted, ...]]:
     """Return the receive at which two orders take different messages, and who may send to it."""
     receives = mine.options[mine.chosen][1], mine.receive
     receive = receives[0] if receives[0].message.peer is None else receives[1]

@@ -598,7 +598,7 @@ class Simulation:
             return True
         if not isinstance(step.operation, Waiting):
             return False
-        written = self.procedures.written(state.rank)
+        written = self.procedures.find_stored(state.rank)
         return any(not written.isdisjoint(each.names) for each in state.open_accesses)
 
     def _lingers(self, state: RankState) -> bool:
@@ -1012,7 +1012,7 @@ class Simulation:
         if written is None:
             written = call.targets
         if self.procedures:
-            written = self._shown(state, call, written)
+            written = self._find_written(state, call, written)
         state.add_event(
             call,
             start_s,
@@ -1024,12 +1024,16 @@ class Simulation:
             raced=raced,
         )
 
-    def _shown(self, state: RankState, call: Call, written: tuple[str, ...]) -> tuple[str, ...]:
+    def _find_written(
+        self, state: RankState, call: Call, written: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """Return what a step may have stored into, and what functions may have by its end."""
         departs = isinstance(call.step.operation, Departure)
         procedures, rank = self.procedures, state.rank
-        shown = procedures.written(rank) if departs else procedures.shown(rank, call.step)
-        return tuple(sorted({*written, *(shown & state.process.held)}))
+        changed = procedures.find_changed(rank, call.step)
+        if departs:
+            changed = procedures.find_stored(rank)
+        return tuple(sorted({*written, *(changed & state.process.held)}))
 
     # ------------------------------------------------------------------ what is left open
 

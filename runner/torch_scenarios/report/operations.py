@@ -95,12 +95,12 @@ def _argument(param: Param) -> str:
     also = f" (also {', '.join(param.aliases)})" if param.aliases else ""
     facts = ", ".join(_facts(param))
     noted = f" [{facts}]" if facts else ""
-    return f"  {param.name}{also}{noted}\n      {_meaning(param)}\n      {KINDS[param.kind]}"
+    return f"  {param.name}{also}{noted}\n      {_tell_meaning(param)}\n      {KINDS[param.kind]}"
 
 
 def _argument_in_markdown(param: Param) -> str:
     facts = ", ".join(_facts(param))
-    return f"`{param.name}`{f' *({facts})*' if facts else ''}: {_meaning(param)}"
+    return f"`{param.name}`{f' *({facts})*' if facts else ''}: {_tell_meaning(param)}"
 
 
 def _facts(param: Param) -> list[str]:
@@ -112,7 +112,7 @@ def _facts(param: Param) -> list[str]:
     return facts
 
 
-def _meaning(param: Param) -> str:
+def _tell_meaning(param: Param) -> str:
     """Return what an argument means, and the words that it may be."""
     words = f" One of: {', '.join(param.words)}." if param.words else ""
     return f"{param.description}{words}"

@@ -48,7 +48,7 @@ def respell(mark: Mark, word: str, meant: str, *, sure: bool) -> Repair | None:
     return Repair(title=title, source=mark.source, edits=(edit,), sure=sure)
 
 
-def _added(arguments: Node, text: str) -> Edit | None:
+def _append(arguments: Node, text: str) -> Edit | None:
     """Return the edit that adds `text` at the end of arguments in braces; None for other ones."""
     covered = extent(arguments.mark)
     if not isinstance(arguments, Mapping) or covered is None:
@@ -65,7 +65,7 @@ def _added(arguments: Node, text: str) -> Edit | None:
 
 def add_argument(arguments: Node, text: str) -> Repair | None:
     """Return the repair that adds an argument, as `async_op: true`, inside of braces."""
-    edit = _added(arguments, text)
+    edit = _append(arguments, text)
     if edit is None:
         return None
     return Repair(title=f"add `{text}`", source=arguments.mark.source, edits=(edit,))
@@ -85,7 +85,7 @@ def move_inside(key: Node, value: Node, arguments: Node, taker: str) -> Repair |
     if not alone or inner is None or (comment and not comment.startswith("#")):
         return None
     said = f"{text[covered[0] : covered[1]]}: {text[inner[0] : inner[1]]}"
-    edit = _added(arguments, said)
+    edit = _append(arguments, said)
     if edit is None:
         return None
     gone = Edit(start=start, end=min(len(text), end + len(newline(text))))

@@ -85,7 +85,7 @@ class Codec:
         """Return what a message says; what is no message of this run is an error of the call."""
         internal = self._internal
         try:
-            return self._opened(message, tensors)
+            return self._open(message, tensors)
         except (msgspec.MsgspecError, KeyError, IndexError, ValueError, TypeError) as error:
             words = f"a message that no rank of this run sends: {error}"
             return internal.RemoteException(words, FunctionFailedError)
@@ -96,7 +96,7 @@ class Codec:
         No message of a scenario has such an object, and so nothing is kept.
         """
 
-    def _opened(self, message: bytes, tensors: Sequence[Any]) -> Any:
+    def _open(self, message: bytes, tensors: Sequence[Any]) -> Any:
         if len(message) > MOST_BYTES:
             words = f"it has {len(message)} bytes"
             raise ValueError(words)
@@ -272,7 +272,7 @@ class Service:
         self._calls.clear()
         self._store.add("ended", ENDED_EARLY if early else 1)
 
-    def letting(self, call: Callable[[], T]) -> T:
+    def serve_while(self, call: Callable[[], T]) -> T:
         """Let functions run while the rank's own program waits for others, or sleeps."""
         self.turn.release()
         try:
@@ -280,13 +280,13 @@ class Service:
         finally:
             self.turn.acquire()
 
-    def shown(self, call: Call) -> frozenset[str]:
+    def find_changed(self, call: Call) -> frozenset[str]:
         """Return the names that functions may have changed by the end of a step."""
         assert self._process is not None
         procedures, held = self.procedures, self._process.held
         if isinstance(call.operation, Departure):
-            return procedures.written(self._rank) & held
-        return procedures.shown(self._rank, call.step) & held
+            return procedures.find_stored(self._rank) & held
+        return procedures.find_changed(self._rank, call.step) & held
 
     def leave(self) -> None:
         """Serve until every rank has come to its end, and leave the RPC world with them.
@@ -294,13 +294,13 @@ class Service:
         Raises RuntimeError where the supervisor breaks the wait.
         """
         self.arrive(early=False)
-        self._wait(lambda: self._ended() >= self._plan.world_size)
+        self._wait(lambda: self._count_ended() >= self._plan.world_size)
         self._wait(lambda: self._served >= self._store.add(f"calls/{self._rank}", 0))
         self._store.add("left", 1)
         self._wait(lambda: self._store.add("left", 0) + self._early() >= self._plan.world_size)
         self.drop()
 
-    def _ended(self) -> int:
+    def _count_ended(self) -> int:
         """Return how many ranks have come to an end."""
         return sum(divmod(self._store.add("ended", 0), ENDED_EARLY))
 

@@ -282,9 +282,9 @@ class Acts:
         if shape is Waiting:
             return self._make_wait(call, operation.handles(call.entry))
         if shape is RemoteCall:
-            return self._asking(call, operation)
+            return self._ask(call, operation)
         if shape is Departure:
-            return self._departing
+            return self._depart
         if shape is GroupCreation:
             return lambda: self._create(call, operation)
         if shape is Compound:
@@ -293,7 +293,7 @@ class Acts:
         if call.asynchronous:
             return self._make_start(call, made)
         if self._world.calls is not None:
-            made = self._letting(made)
+            made = self._serve_while(made)
         return _doing(made, call.targets)
 
     @property
@@ -301,12 +301,12 @@ class Acts:
         """The rank's part in the RPC world, where its scenario has one."""
         return self._world.calls
 
-    def showing(self, call: Call, late: Mapping[str, str]) -> Act:
+    def show_stores(self, call: Call, late: Mapping[str, str]) -> Act:
         """Return what a call does, which also names what functions may have stored meanwhile."""
         act, service = self.act(call, late), self.service
         if service is None:
             return act
-        return lambda: tuple(sorted({*act(), *service.shown(call)}))
+        return lambda: tuple(sorted({*act(), *service.find_changed(call)}))
 
     def stores(self, call: Call) -> tuple[str, ...]:
         """Return what a call, or the work it awaits, may have stored into before it raised."""
@@ -360,7 +360,7 @@ class Acts:
 
         def act() -> tuple[str, ...]:
             if duration_s > 0:
-                self._world.letting(lambda: time.sleep(duration_s))
+                self._world.serve_while(lambda: time.sleep(duration_s))
             if operation.calls_torch:
                 operation.execute(self._world.dist, convert(self._world, call))
             operation.run(process, entry)
@@ -390,24 +390,24 @@ class Acts:
             value = None
             for pending in awaited:
                 for work in pending.work if isinstance(pending.work, list) else (pending.work,):
-                    value = self._world.letting(partial(work.wait, *limit))
+                    value = self._world.serve_while(partial(work.wait, *limit))
                 pending.waited = True
             written = awaited[0].written if len(awaited) == 1 else _list_written(awaited)
             return (*written, *self._result(call, value))
 
         return act
 
-    def _asking(self, call: Call, operation: RemoteCall) -> Act:
+    def _ask(self, call: Call, operation: RemoteCall) -> Act:
         """Call a function on another rank, and hold what it returns unless it is waited for."""
         service = self._world.calls
         assert service is not None
-        to, name = operation.asked(call.entry)
+        to, name = operation.callee(call.entry)
         given = call.entry.arguments.get("args") or []
         timeout_s = call.entry.arguments.get("timeout")
         start = partial(service.ask, to, name, given, timeout_s, keeps=operation.keeps_there)
         if call.asynchronous:
             return self._make_start(call, start)
-        return lambda: self._result(call, service.letting(start().wait))
+        return lambda: self._result(call, service.serve_while(start().wait))
 
     def _result(self, call: Call, value: Any) -> tuple[str, ...]:
         """Hold what a function returned, where the step names it."""
@@ -416,16 +416,16 @@ class Acts:
             self._process.assign(name, value)
         return names
 
-    def _departing(self) -> tuple[str, ...]:
+    def _depart(self) -> tuple[str, ...]:
         service = self._world.calls
         assert service is not None
         self._pending.clear()  # torch waits for references that a name keeps
-        service.letting(service.leave)
+        service.serve_while(service.leave)
         return ()
 
-    def _letting(self, made: Callable[[], Any]) -> Callable[[], Any]:
+    def _serve_while(self, made: Callable[[], Any]) -> Callable[[], Any]:
         """Let functions of other ranks run while a call of torch's is under way."""
-        return lambda: self._world.letting(made)
+        return lambda: self._world.serve_while(made)
 
     def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
         world = self._world
@@ -451,7 +451,7 @@ class Acts:
         group = replace(group, key=f"{group.name}#{self._creations}")
         self._creations += 1
         given = convert(world, call)
-        world.adopt(group, world.letting(lambda: operation.execute(world.dist, given)))
+        world.adopt(group, world.serve_while(lambda: operation.execute(world.dist, given)))
         self._process.join(group)
         return ()
 
@@ -646,7 +646,7 @@ class Stepping:
             goes_on = True
             try:
                 if act is None:
-                    act = acts.showing(call, late)
+                    act = acts.show_stores(call, late)
                 written = act()
             except Ending:
                 raise

@@ -253,9 +253,9 @@ class World:
         self.forget()
         return world
 
-    def letting(self, call: Callable[[], T]) -> T:
+    def serve_while(self, call: Callable[[], T]) -> T:
         """Make a call that waits for others, or sleeps; functions of theirs may run meanwhile."""
-        return call() if self.calls is None else self.calls.letting(call)
+        return call() if self.calls is None else self.calls.serve_while(call)
 
     def take_device(self) -> None:
         """Make the world's device the current one of the thread that calls."""

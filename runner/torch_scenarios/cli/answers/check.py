@@ -45,7 +45,7 @@ def _fix(options: Mapping[str, Any], selection: Selection) -> Selection:
     if not options["fix"] and not options["diff"]:
         return selection
     if selection.given is not None:
-        made = _repaired(Path(selection.given[0]), selection.given[1], selection)
+        made = _repair(Path(selection.given[0]), selection.given[1], selection)
         if options["diff"]:
             _show_repairs([made])
         click.echo(made.after, nl=False)
@@ -58,7 +58,7 @@ def _fix(options: Mapping[str, Any], selection: Selection) -> Selection:
     repaired = [
         (content, made)
         for path, content in found
-        if (made := _repaired(path, content, selection)).changes
+        if (made := _repair(path, content, selection)).changes
     ]
     if options["diff"]:
         _show_repairs(made for _, made in repaired)
@@ -80,7 +80,7 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _repaired(path: Path, content: bytes, selection: Selection) -> Repaired:
+def _repair(path: Path, content: bytes, selection: Selection) -> Repaired:
     from torch_scenarios.pipeline.repair import Repaired, repair
 
     try:

@@ -93,16 +93,16 @@ class KernelClock:
         torch = self._torch
         several = torch.rms_norm
 
-        def fused(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        def fuse(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
             if not self._is_fake(x) or self._compiled.has(torch.ops.aten.mul.Tensor)[0]:
                 return several(x, shape, weight, eps)
             return rms_norm(x, weight, self.move)
 
-        torch.rms_norm = fused
+        torch.rms_norm = fuse
 
     def move(self, *tensors: Any) -> None:
         """Start a kernel that reads or writes tensors."""
-        self._launch(self._roofline.moved_us(tensors))
+        self._launch(self._roofline.move_us(tensors))
 
     def _launch(self, us: float) -> None:
         """Let the host start a kernel, where an operator has one."""
@@ -279,23 +279,23 @@ class KernelClock:
         kind = self._recorder.dist.distributed_c10d.Work
         wait = kind.wait
 
-        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+        def settle_and_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             self._settle()
             return wait(work, *args, **kwargs)
 
-        kind.wait = waiting
+        kind.wait = settle_and_wait
 
     def _watch_memory(self) -> None:
         """See what storages become, and where a step of an optimizer ends."""
         torch, ledger = self._torch, self.ledger
         resize = torch.UntypedStorage.resize_
 
-        def resizing(storage: Any, size: Any) -> Any:
+        def resize_and_note(storage: Any, size: Any) -> Any:
             result = resize(storage, size)
-            ledger.resized(storage)
+            ledger.resize(storage)
             return result
 
-        torch.UntypedStorage.resize_ = resizing
+        torch.UntypedStorage.resize_ = resize_and_note
 
         def begin(optimizer: Any, *_: Any) -> None:
             own = [each for group in optimizer.param_groups for each in group["params"]]

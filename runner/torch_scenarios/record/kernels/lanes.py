@@ -34,7 +34,7 @@ class StreamWatch:
         """Take the place of torch's streams of the CPU; of CUDA's too, where it is the CPU."""
         cpu: Any = torch.cpu
         for name in ("__enter__", "__exit__"):
-            setattr(cpu.StreamContext, name, self._changing(getattr(cpu.StreamContext, name)))
+            setattr(cpu.StreamContext, name, self._see_change(getattr(cpu.StreamContext, name)))
         self._watch_streams(cpu)
         self._watch_events(cpu)
         if cuda:
@@ -88,7 +88,7 @@ class StreamWatch:
         if hasattr(event, "_mark"):
             self._tell(["u", _number(stream), event._mark])
 
-    def _changing(self, method: Any) -> Any:
+    def _see_change(self, method: Any) -> Any:
         """Return the beginning, or the end, of a `with` after which another stream is current."""
 
         def change(*args: Any) -> Any:

@@ -58,8 +58,8 @@ class HeldMemory:
             storage = tensor.untyped_storage()
             at = storage._cdata
             if at not in self._known:
-                size = _rounded(storage.nbytes())
-                self._known[at] = (ACTIVATIONS, size, weakref.ref(storage, self._dropping(at)))
+                size = _round_up(storage.nbytes())
+                self._known[at] = (ACTIVATIONS, size, weakref.ref(storage, self._drop_function(at)))
                 self._change(ACTIVATIONS, size)
 
     def add_made_of(self, sources: Iterable[Any], tensors: Iterable[Any]) -> None:
@@ -69,8 +69,8 @@ class HeldMemory:
             storage = tensor.untyped_storage()
             at = storage._cdata
             if at not in self._known:
-                self._known[at] = (ACTIVATIONS, 0, weakref.ref(storage, self._dropping(at)))
-                self._unwritten[at] = (_rounded(storage.nbytes()), set())
+                self._known[at] = (ACTIVATIONS, 0, weakref.ref(storage, self._drop_function(at)))
+                self._unwritten[at] = (_round_up(storage.nbytes()), set())
             if at in self._unwritten:
                 self._unwritten[at][1].update(read - {at})
                 for source in read - {at}:
@@ -141,13 +141,13 @@ class HeldMemory:
                 self.held[before] -= size
                 self.held[kind] += size
 
-    def resized(self, storage: Any) -> None:
+    def resize(self, storage: Any) -> None:
         """Know the size that a storage has now."""
         known = self._known.get(storage._cdata)
         if known is not None:
             self._write(storage._cdata)
             kind, before, ref = self._known[storage._cdata]
-            size = _rounded(storage.nbytes())
+            size = _round_up(storage.nbytes())
             self._known[storage._cdata] = (kind, size, ref)
             self._change(kind, size - before)
 
@@ -156,13 +156,13 @@ class HeldMemory:
         most, self.most, self._most = self.most, dict(self.held), self._total
         return most
 
-    def _dropping(self, at: int) -> Callable[[Any], None]:
-        def dropped(ref: Any) -> None:
+    def _drop_function(self, at: int) -> Callable[[Any], None]:
+        def drop(ref: Any) -> None:
             known = self._known.get(at)
             if known is not None and known[2] is ref:
                 self._drop(at)
 
-        return dropped
+        return drop
 
     def _change(self, kind: str, size: int) -> None:
         self.held[kind] += size
@@ -171,7 +171,7 @@ class HeldMemory:
             self._most, self.most = self._total, dict(self.held)
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     return -(-size // ROUNDED) * ROUNDED
 
 

@@ -75,19 +75,19 @@ class Roofline:
         computed = 0.0
         if flops:
             peak = self._peak(tensors)
-            computed = flops / (peak * 1e6 * self._reached(kind, tensors))
+            computed = flops / (peak * 1e6 * self._part_of_peak(kind, tensors))
         return float(max(moved, computed, self._least))
 
-    def _reached(self, kind: str, tensors: Sequence[Any]) -> float:
+    def _part_of_peak(self, kind: str, tensors: Sequence[Any]) -> float:
         """Return the part of the peak that products reach; attention by the nearest head's size."""
         if kind not in self._heads:
             return self._products
         size = tensors[0].shape[-1]
         return float(min(self._heads[kind], key=lambda each: abs(each[0] - size))[1])
 
-    def moved_us(self, tensors: Iterable[Any]) -> float:
+    def move_us(self, tensors: Iterable[Any]) -> float:
         """Return what a kernel takes that reads or writes tensors, in microseconds."""
-        return float(max(sum(map(touched, tensors)) / self._bandwidth, self._least))
+        return float(max(sum(map(bytes_of, tensors)) / self._bandwidth, self._least))
 
     def _peak(self, tensors: Iterable[Any]) -> float:
         """Return the peak of a product of tensors, in TFLOP/s, by the dtype of the first."""
@@ -129,17 +129,17 @@ def _attention_flops(func: Any, name: str, args: Any, kwargs: Any) -> float:
 
 def _bytes(name: str, args: Any, tensors: Iterable[Any], outs: Iterable[Any]) -> float:
     """Return the bytes that an operator reads and writes."""
-    written = sum(map(touched, outs))
+    written = sum(map(bytes_of, outs))
     if name in GATHERING:
         return 2.0 * written
     if name == "embedding_dense_backward":
-        return written + 2.0 * touched(args[0])
+        return written + 2.0 * bytes_of(args[0])
     if name == "all_gather_copy_in":  # FSDP2: into a part of a buffer that is all ranks'
-        return 2.0 * sum(map(touched, args[0]))
-    return float(written + sum(map(touched, tensors)))
+        return 2.0 * sum(map(bytes_of, args[0]))
+    return float(written + sum(map(bytes_of, tensors)))
 
 
-def touched(tensor: Any) -> float:
+def bytes_of(tensor: Any) -> float:
     """Return the bytes of a tensor's elements; those that are expanded count once."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return float(prod(size for size, stride in sizes if stride) * tensor.element_size())

@@ -299,7 +299,7 @@ def with_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | Non
         source = records[max((each for each in records if each <= rank), default=min(records))]
         groups = {}
         for gid, (name, ranks, described) in source.groups.items():
-            moved = _moved(ranks, rank)
+            moved = _move(ranks, rank)
             if moved is None:
                 return None
             groups[gid] = (name, moved, described)
@@ -315,7 +315,7 @@ def with_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | Non
     return found
 
 
-def _moved(ranks: tuple[int, ...], rank: int) -> tuple[int, ...] | None:
+def _move(ranks: tuple[int, ...], rank: int) -> tuple[int, ...] | None:
     """Return the group of a rank along the dimension of a group; None where that has none."""
     extent = len(ranks)
     stride = ranks[1] - ranks[0] if extent > 1 else 1

@@ -32,7 +32,7 @@ OVERDUE = ("timeout",)
 def ask(_: Run, __: RankState, call: Call) -> list[Effect]:
     """Let a rank call a function on another one."""
     assert isinstance(call.operation, RemoteCall)
-    to, name = call.operation.asked(call.entry)
+    to, name = call.operation.callee(call.entry)
     return [Ask(to, name)]
 
 

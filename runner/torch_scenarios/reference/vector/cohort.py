@@ -278,7 +278,7 @@ class Column(Struct, eq=False):
 
     def own(self, rank: int) -> Any:
         """Return what one rank holds, in the storage of the column."""
-        return listed(self.values[rank, ...], self.listed)
+        return as_list(self.values[rank, ...], self.listed)
 
     @property
     def hollow(self) -> bool:
@@ -292,7 +292,7 @@ class Column(Struct, eq=False):
         return self.values
 
 
-def listed(value: NDArray[Any], is_list: object) -> Any:
+def as_list(value: NDArray[Any], is_list: object) -> Any:
     """Return the tensors that lie along dimension 0 as a list, where they are one."""
     return list(value) if is_list else value
 

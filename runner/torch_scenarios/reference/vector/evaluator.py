@@ -37,8 +37,8 @@ from torch_scenarios.reference.vector.cohort import (
     Named,
     Scene,
     View,
+    as_list,
     leave,
-    listed,
     stay_small,
 )
 from torch_scenarios.reference.vector.state import Memory
@@ -225,7 +225,7 @@ class Names:
         active = Active(np.asarray([rank]), plan.world_size)
         for name in names & self._held:
             view = self._view(name, active)
-            process.scope[name] = None if view is None else listed(view.row(0), view.listed)
+            process.scope[name] = None if view is None else as_list(view.row(0), view.listed)
         return process
 
     def _view(self, name: str, active: Active) -> View | None:

@@ -40,9 +40,9 @@ from torch_scenarios.reference.vector.cohort import (
     Scene,
     View,
     argument_of,
+    as_list,
     leave,
     leave_apart,
-    listed,
     stay_small,
 )
 from torch_scenarios.reference.vector.evaluator import Evaluation, read_integer, read_same
@@ -537,7 +537,7 @@ def _settle_alike(group: Group, parts: list[_Part]) -> bool:
             rank=rank,
             group=group,
             arguments={
-                name: listed(value[at, ...], _is_list(given.get(name)))
+                name: as_list(value[at, ...], _is_list(given.get(name)))
                 if isinstance(value, np.ndarray)
                 else value
                 for name, value in arguments.items()
@@ -641,7 +641,7 @@ def entries(
             yield together
             return
     hollow = {
-        key: listed(np.broadcast_to(np.zeros((), value.dtype), value.shape), _is_list(value))
+        key: as_list(np.broadcast_to(np.zeros((), value.dtype), value.shape), _is_list(value))
         for key, value in post.arguments.items()
         if isinstance(value, Stack | View)
     }
@@ -719,7 +719,7 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
     for name, value in post.arguments.items():
         if isinstance(value, Stack):
             found = value.take(np.asarray([row]))[0, ...]
-            arguments[name] = listed(found, _is_list(value))
+            arguments[name] = as_list(found, _is_list(value))
         else:
             arguments[name] = argument_of(value, row)
     return Entry(rank=rank, group=group, arguments=arguments)

@@ -25,7 +25,7 @@ from torch_scenarios.reference.vector.cohort import (
     Named,
     Scene,
     argument_of,
-    listed,
+    as_list,
     stay_small,
 )
 from torch_scenarios.reference.vector.matching import Calls
@@ -384,7 +384,7 @@ class ColumnEvents(Events):
 
 def _read_held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
     return {
-        name: listed(values[row, ...], is_list)
+        name: as_list(values[row, ...], is_list)
         for name, (values, held, is_list) in (found or {}).items()
         if held[row]
     }
@@ -433,7 +433,7 @@ class _Held:
 
     def copy(self, name: str) -> Value:
         """Return a copy of what a name holds."""
-        return cast("Value", listed(self._values[name].copy(), self._listed[name]))
+        return cast("Value", as_list(self._values[name].copy(), self._listed[name]))
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):

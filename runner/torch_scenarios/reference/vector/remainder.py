@@ -34,7 +34,7 @@ from torch_scenarios.reference.vector.call import (
     Stand,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Named, View, leave, listed
+from torch_scenarios.reference.vector.cohort import Named, View, as_list, leave
 from torch_scenarios.reference.vector.engine import CohortState
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
@@ -382,7 +382,7 @@ class Remainder:
         collective_post.outcome = [
             (
                 name,
-                listed(values[row, ...].copy(), getattr(post.arguments[name], "listed", False)),
+                as_list(values[row, ...].copy(), getattr(post.arguments[name], "listed", False)),
                 post.bounds[name][row, ...].copy() if name in post.bounds else None,
             )
             for name, values in post.results.items()

@@ -89,8 +89,8 @@ def svg(timeline: Timeline, view: PictureView) -> str:
 class _Picture:
     """Draws from the top downwards; `y` is where the next row begins, in pixels.
 
-    Three layers, each a list of elements: bars at the back, the lanes and arrows over them, and over
-    them the nodes and words, so that no line crosses a sign.
+    Three layers, each a list of elements: bars at the back, the lanes and arrows over them, and
+    over them the nodes and words, so that no line crosses a sign.
     """
 
     def __init__(
