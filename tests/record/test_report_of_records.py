@@ -216,6 +216,22 @@ def refused(folder: Path, text: str, *more: Any) -> str:
     return "\n".join(said_of(folder))
 
 
+@pytest.mark.parametrize(
+    ("words", "root"),
+    [
+        ("Argument ``scatter_list`` must NOT be specified on non-source ranks.", "src"),
+        ("Argument ``scatter_list`` must be specified on source rank.", "src"),
+        ("Argument ``gather_list`` must be specified on destination rank.", "dst"),
+    ],
+)
+def test_a_list_that_one_rank_alone_passes_is_told(tmp_path: Path, words: str, root: str) -> None:
+    folder = recorded(tmp_path / "a", *[(BARRIER,)] * 2)
+    text = "dist.scatter(mine, parts, src=0)"
+    ended_by(folder, 1, ["raise", f"ValueError: {words}", [["/me/train.py", 9, text]], 99])
+    found = "\n".join(said_of(folder))
+    assert f"on the rank that `{root}` names, and None on all others" in found
+
+
 def test_a_rank_outside_of_its_group_is_told_with_the_one_that_is_meant(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "a", *[(BARRIER,)] * 4)
     said = refused(folder, "dist.recv(x, src=1, group=hi)", ["g", 1, "1", [2, 3], "", "gloo"])

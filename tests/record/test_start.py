@@ -121,6 +121,13 @@ def test_what_a_start_is_told_has_the_lines_that_it_comes_from(tmp_path: Path) -
     places = {**at, "method": "file", "port": -1}
     found = words(*(claim(rank, **places, address=f"/{rank}/start") for rank in (0, 1)))
     assert "`folder = tempfile.mkdtemp()`" in found
+    found = words(claim(0, **at), is_whole=True)
+    assert "rank 1 was never started" in found
+    assert "this comes from" not in found
+    other = tmp_path / "nodes.py"
+    other.write_text(f"n = nodes\n{START.replace('world_size=2', 'world_size=n')}", "utf-8")
+    behind = {"place": ScriptPlace(frames=((str(other), 6, ""),))}
+    assert "this comes from `n = nodes`" in words(claim(0, **behind), is_whole=True)
     lost = {**at, "address": "node-7", "unresolved": "Name or service not known"}
     found = words(claim(0), claim(1, **lost))
     assert "`node-7` does not resolve on rank 1" in found

@@ -50,6 +50,10 @@ _MESSAGE = re.compile(r"for rank (\d+) to (send|receive)\b")
 OUT_OF_STEP = "the ranks are out of step: calls of different lines meet in one operation"
 #: what torch says of a rank of the world that a group does not have
 _NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")
+#: what torch says of a list that one rank alone passes: its argument, and whether that rank is it
+_OF_THE_ROOT = re.compile(
+    r"Argument ``(\w+)`` must (?:NOT )?be specified on (?:non-)?(source|destination) rank"
+)
 #: the argument of a call that names one rank, and its rank
 _ARGUMENT = re.compile(r"\b(dst|src|global_rank)\s*=")
 
@@ -806,6 +810,13 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
     Where the rank has one group that lacks it and has as many members, its number inside of that
     group was meant.
     """
+    listed = _OF_THE_ROOT.search(record.error or "")
+    if listed is not None:
+        root = "src" if "source" in listed[2] else "dst"
+        return (
+            f"pass `{listed[1]}` on the rank that `{root}` names, and None on all others: "
+            f"`... if dist.get_rank() == {root} else None`."
+        )
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
         return _WORKER if names_dead_worker(record.error or "") else _fix_model(record, folder)

@@ -391,6 +391,8 @@ def _is_missing(start: JobStart) -> Finding | None:
         clauses.append(
             Clause(f"{ranks_text(unknown)} {verb} never started, or did not come so far")
         )
+        largest = next(each for each in start.claims if each.world_size == size)
+        clauses += _origin(start, largest, "world_size")
     comes = "comes" if len(missing) == 1 else "come"
     return _make_finding(
         start,
