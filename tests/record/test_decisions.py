@@ -288,3 +288,20 @@ if run.args.epochs if "epochs" in vars(run.args) else 0: pass
         {"run.args.steps": "7"},
         {"counts['misses']": None},
     ]
+
+
+def test_a_switch_of_fsdp_is_noted_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+class Model:
+    def set_requires_gradient_sync(self, on, *, recurse=True):
+        passed.append(on)
+passed, model = [], Model()
+for step in range(4):
+    is_last = step % 3 == 2
+    model.set_requires_gradient_sync(is_last, recurse=False)
+model.set_requires_gradient_sync(True)
+"""
+    found, counted = noted(source, monkeypatch)
+    assert found["passed"] == [False, False, True, False, True]
+    flags = {text: ways for text, ways in counted.items() if text.startswith("flag")}
+    assert flags == {"flag: model.set_requires_gradient_sync(is_last, recurse=False)": (1, 3)}

@@ -1874,3 +1874,42 @@ def test_buffers_of_ddp_that_have_another_shape_are_told_with_what_sets_them(
     assert ("rank 0 passes the buffers with rope.cos [8]" in words) is (0 in grown)
     assert "`self.cos = table(length)` (train.py:2) sets one anew" in words
     assert str(found.fix).startswith("give `cos` the same shape on every rank")
+
+
+ACCUMULATION = """\
+is_last = step % 3 == 2 or step + 1 == len(batches)
+model.set_requires_gradient_sync(is_last)
+model(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("flags", [[False, True], [False, False, True], [True]])
+def test_a_switch_of_fsdp_that_ranks_set_otherwise_is_told(
+    tmp_path: Path, flags: list[bool]
+) -> None:
+    file = script(tmp_path, ACCUMULATION)
+    passes = Decision(
+        kind="flag", file=file, line=2, text="model.set_requires_gradient_sync(is_last)"
+    )
+    at = place(file, 3)
+    records = {
+        rank: record(
+            rank,
+            *(
+                call("all_gather_single", at, maker="fsdp", carries=f"the unit {unit}")
+                for unit in (0, 2, last)
+            ),
+        )
+        for rank, last in ((0, 2), (1, 0))
+    }
+    for rank, own in (0, [False, True]), (1, flags):
+        records[rank].ways = [Way(before=0, decision=passes, yes=flag, no=not flag) for flag in own]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    turn = {
+        1: "turn 1: False on rank 0; True on rank 1",
+        3: "turn 2: True on rank 0; False on rank 1",
+    }
+    told = f"gradient_sync(is_last)` (train.py:2) differs in its {turn.get(len(flags), 'turn')}"
+    assert (told in words) is (len(flags) != 2)
+    assert ("(`is_last = step % 3 == 2 or" in words) is (len(flags) != 2)

@@ -340,6 +340,13 @@ def attribute(owner: Any, *steps: str) -> Any:
     return found
 
 
+#: methods of FSDP's modules by which they communicate otherwise from then on
+SWITCHES = frozenset(
+    {
+        *("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward"),
+        *("set_reshard_after_backward", "set_reshard_after_forward"),
+    }
+)
 #: expressions that decide often, for values and not for calls
 _OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -496,7 +503,18 @@ class _Notes(ast.NodeTransformer):
             return found
         if isinstance(node.func, ast.Name) and node.func.id in _ORDERED and len(node.args) == 1:
             node.args[0] = self._order(node.args[0], text)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in SWITCHES and node.args:
+            node.args[0] = self._keep_flag(node.args[0], node.lineno, text)
         return node
+
+    def _keep_flag(self, node: ast.expr, line: int, text: str) -> ast.expr:
+        """Return what a switch of a model is set to, noted where it is no constant."""
+        if isinstance(node, ast.Constant | ast.Starred):
+            return node
+        kept = _call(_KEEP, self._number("flag", line, text, ()), copy.deepcopy(node))
+        found = ast.IfExp(test=_call(_TRACED), body=node, orelse=kept)
+        _place(found, node)
+        return found
 
     def _order(self, node: ast.expr, text: str) -> ast.expr:
         """Return what a loop goes through with a note, where it may be a set."""

@@ -73,7 +73,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     tell_progress,
 )
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
-from torch_scenarios.record.evidence.reasons.model_options import find_options
+from torch_scenarios.record.evidence.reasons.model_options import find_flag, find_options
 from torch_scenarios.record.evidence.reasons.other_group import (
     find_other_group,
     find_ungrouped,
@@ -266,6 +266,7 @@ def explain_parting(
             find_turn(parted),
             find_anew(parted),
             find_set(parted),
+            find_flag(parted),
             find_part(parted),
             find_unmet(parted),
             find_condition(parted, near, by_all=True),

@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.decision import SWITCHES
 from torch_scenarios.record.evidence.script import Script, script_at
-from torch_scenarios.record.format import RankRecord
+from torch_scenarios.record.format import Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 #: arguments by which DDP communicates otherwise
@@ -43,6 +44,56 @@ def find_options(
             words = f"DDP is built with another `{name}` ({place}): {passed}"
             return Clause(words), f"pass the same `{name}` to DDP on every rank ({place})."
     return _find_unit({r: records[r] for r in parted if r in records} or records, folder)
+
+
+def find_flag(parted: Parted) -> Reason | None:
+    """Return the switch of FSDP that ranks set otherwise in the same turn, as to accumulate.
+
+    ``model.set_requires_gradient_sync(is_last)`` decides whether a backward pass communicates.
+    """
+    calls = parted.parting.calls.values()
+    if not any(isinstance(each, RecordedCall) and "unit" in each.carries for each in calls):
+        return None
+    for decision in parted.tallies(whole=True, alike=True):
+        if decision.kind != "flag":
+            continue
+        passed = {rank: _list_flags(parted, rank, decision) for rank in parted.ranks}
+        for turn, flags in enumerate(zip(*passed.values(), strict=False), 1):
+            if len(set(flags)) < 2:
+                continue
+            alike: dict[bool, list[int]] = {}
+            for rank, flag in zip(passed, flags, strict=True):
+                alike.setdefault(flag, []).append(rank)
+            shown = "; ".join(f"{flag} on {ranks_text(ranks)}" for flag, ranks in alike.items())
+            place = parted.place(decision)
+            words = f"`{decision.text}` ({place}) differs in its turn {turn}: {shown}"
+            fix = (
+                f"pass the same to it in each turn on every rank ({place}): a number of batches "
+                "of its own leads a rank to another step."
+            )
+            return Clause(words + _tell_flag(decision, parted.folder)), fix
+    return None
+
+
+def _list_flags(parted: Parted, rank: int, decision: Decision) -> list[bool]:
+    """Return what a rank has passed, turn by turn, as far as the call at which the ranks part."""
+    return [
+        flag
+        for way in parted.records[rank].ways
+        if way.decision == decision and parted.is_within(rank, way.before, whole=True)
+        for flag in [False] * way.no + [True] * way.yes
+    ]
+
+
+def _tell_flag(decision: Decision, folder: str) -> str:
+    """Return in words the line that sets what is passed; empty where the line itself has it."""
+    source = script_at(decision.file)
+    for node in ast.walk(source.tree) if source is not None else ():
+        if isinstance(node, ast.Call) and node.lineno == decision.line and node.args:
+            at = source.assignment(node.args[0], decision.line) if source is not None else 0
+            if source is not None and at and getattr(node.func, "attr", "") in SWITCHES:
+                return f" (`{source.text(at)}`, {_place(source, at, folder)})"
+    return ""
 
 
 def _find_unit(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
