@@ -57,6 +57,7 @@ WRONG = [
     ("clips_by_hand.py", "local", "not_equivalent", "multiplies them by a number of its own ("),
     ("experts_by_hand.py", "all", "not_equivalent", "0 and 1 hold other parts of this parameter"),
     ("experts_by_hand.py", "sum", "not_equivalent", "is 2 times what one process has"),
+    ("loss_module.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("padded_tokens.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
     ("pipeline_of_torch.py", "again", "not_equivalent", "on rank 1 (4 times as large), and"),
@@ -246,6 +247,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("experts_by_hand.py", ""),
         ("vocabulary_loss.py", ""),
         ("padded_tokens.py", ""),
+        ("loss_module.py", ""),
         ("heads_of_whole_sequences.py", ""),
     ],
 )

@@ -147,7 +147,11 @@ def find_first_output(
         present = {rank: part for rank, part in parts.items() if part is not None}
         if whole is None or not present or (len(present) < len(held) and not is_piped):
             continue
-        if name_arrangement(whole, [*present.values()], apart):
+        if name_arrangement(whole, [*present.values()], apart) or _is_mean_of_parts(
+            [_numbers_of(reference, step, name)]
+            + [_numbers_of(held[r], step, own_names[r] or name) for r in present],
+            apart,
+        ):
             before = name
             continue
         rank = next(
@@ -204,6 +208,28 @@ def find_first_output(
             name=name,
         )
     return None
+
+
+def _numbers_of(values: Values, step: int, name: str) -> list[float]:
+    """Return what a module gave back in each call of a step where these are single numbers."""
+    own = arrays_by_name(values, step, "out")
+    calls: list[Array] = []
+    while f"{name}#{len(calls)}" in own:
+        calls.append(own[f"{name}#{len(calls)}"])
+    return [float(each) for each in calls] if all(each.ndim == 0 for each in calls) else []
+
+
+def _is_mean_of_parts(numbers: Sequence[list[float]], apart: float) -> bool:
+    """Whether the numbers of ranks are means of their own rows, or parts of a mean of all.
+
+    The first are those of one process. The sum of the others is these times one to as many as there
+    are ranks, as ranks of one model have a loss several times.
+    """
+    whole, *parts = [sum(each) for each in numbers]
+    if not whole or not all(numbers) or not np.isfinite([whole, *parts]).all():
+        return False
+    ratio = sum(parts) / whole
+    return 1 <= round(ratio) <= len(parts) and abs(ratio - round(ratio)) <= apart * ratio
 
 
 def _has_whole(module: str, reference: Values, own: Mapping[str, Arrangement]) -> bool:
