@@ -220,7 +220,13 @@ def _of_meshes(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
                         groups[line].add(each.name)
     for ranks, names in groups.items():
         yield ReplicaGroup(
-            ranks=ranks, names=names, because="a DTensor's Replicate", gradients=False
+            ranks=ranks,
+            names=names,
+            because="a DTensor's Replicate",
+            gradients=False,
+            hint="where a rank computes by itself with a part of a whole DTensor (its heads, its "
+            "experts), `to_local(grad_placements=[Partial()])` says that its gradient is a part of "
+            "a sum; where each rank has other rows, sum the gradients over the ranks",
         )
 
 

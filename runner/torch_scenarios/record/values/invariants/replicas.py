@@ -15,6 +15,7 @@ they are equal makes an earlier difference right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 from torch_scenarios.record.values.format.event import BackwardPass, ModuleLoad, OptimizerLoad
@@ -283,9 +284,11 @@ def _replicas_differ(
         found = f"{ranks_text([rank])} loads a state that the others do not load", LOAD_ALIKE
     elif turn or kind == 1:
         found = _tell_write(records, apart[0], events)
-        if found is None and (owner := _find_owner(records, group, apart[0], events)):
-            rank, place = owner[:2]
-            found = owner[2:]
+        writer = _find_own_copies(records, group, events)
+        writer = writer or (_find_owner(records, group, apart[0], events) if not found else None)
+        if writer is not None:
+            rank, place, *_ = writer
+            found = writer[2:]
     if found is not None:
         because, hint = f"; {found[0]}", found[1]
     return ValueFinding(
@@ -347,6 +350,36 @@ def _find_owner(
         words += ", though this call sends others"
         hint += ", what a division by the ranks leaves over at its end, too"
     return rank, sent[-1].place if sent else step.place, words, hint
+
+
+def _find_own_copies(
+    records: Records, group: ReplicaGroup, events: Mapping[int, Any]
+) -> tuple[int, int, str, str] | None:
+    """Return where an optimizer steps copies of the weights in their place, unequal from the start.
+
+    Copies in single precision, or in one flat piece: the script writes them back behind the step.
+    """
+    rank, event = next(iter(events.items()))
+    record = records[rank]
+    step = next((each for each in record.steps if each.at < event.at), None)
+    if step is None or not step.gradients:
+        return None
+    copies = [record.parameters[n] for n in step.gradients if n in record.parameters]
+    weights = [record.parameters[record.names[n]] for n in group.names if n in record.names]
+    size = sum(prod(each.shape) for each in copies)
+    if {each.name for each in copies} & group.names or size != sum(prod(e.shape) for e in weights):
+        return None
+    firsts = {
+        r: tuple(own.first for n in step.gradients if (own := records[r].parameters.get(n)))
+        for r in events
+    }
+    if len(set(firsts.values())) < 2:
+        return None
+    words = f"the optimizer steps copies of the weights{tell_line(record, step.place)}, which the "
+    words += "script writes back, and the copies of the ranks differ from the first step on"
+    hint = "copy the weights behind what makes them equal: wrap the model in "
+    hint += "DistributedDataParallel, or broadcast it, before the copies for the optimizer are made"
+    return rank, step.place, words, hint
 
 
 def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[int, int]:

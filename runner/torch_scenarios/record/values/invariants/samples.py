@@ -91,10 +91,35 @@ def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueF
                 ranks=tuple(ranks if alike else (one, other)),
                 rank=one,
                 place=batch.place,
-                hint=_dealt(about[one] or {}),
+                hint=_tell_sampler(
+                    [about[rank] or {} for rank in (one, other)], batches[one], batches[other]
+                )
+                or _dealt(about[one] or {}),
                 turn=0,
             )
     return None
+
+
+def _tell_sampler(
+    about: Sequence[Mapping[str, Any]], own: Sequence[LoadedBatch], others: Sequence[LoadedBatch]
+) -> str:
+    """Return what to do where two samplers deal as two of as many ranks; nothing where not so.
+
+    They deal other numbers of rows, and the rows are the same: the datasets are in other orders. Or
+    they deal the same numbers: each is shuffled otherwise.
+    """
+    one, other = about
+    if not one.get("num_replicas") or one.get("rank") == other.get("rank"):
+        return ""
+    numbers = [{index for batch in side for index in batch.indices or ()} for side in (own, others)]
+    if all(numbers) and not numbers[0] & numbers[1]:
+        return (
+            "give every rank one and the same dataset: its samplers deal other numbers, and the "
+            "rows behind them are in another order on each rank, or split otherwise. Split, "
+            "shuffle and filter with one seed: `random_split(..., "
+            "generator=torch.Generator().manual_seed(0))`"
+        )
+    return "shuffle alike on all ranks: give each DistributedSampler one `seed` and one epoch"
 
 
 def _keep_first_pass(
