@@ -261,7 +261,7 @@ def test_hops_grow_with_the_nodes() -> None:
     assert hops("all_gather", "ring", 32) == 31
 
 
-@pytest.mark.parametrize("form", ["experts", "context", "float8"])
+@pytest.mark.parametrize("form", ["experts", "context", "float8", "zero-bubble"])
 def test_published_steps_of_a_form_are_within_its_interval(form: str) -> None:
     found = form_interval(form)
     assert found is not None

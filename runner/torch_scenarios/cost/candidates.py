@@ -14,6 +14,7 @@ other file::
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
     interleaved   1F1B of several parts of the model on each stage, which is idle for less
                   (Narayanan et al., arXiv 2104.04473)
+    zero bubble   1F1B, or two parts on each stage, whose backward passes are in two; see `schedule`
 
 Where the parts of a pipeline do not divide the blocks, the last one and the first one have fewer:
 these hold the embedding and the logits as well (Llama 3, arXiv 2407.21783, 3.3.2).
@@ -40,6 +41,14 @@ from msgspec.structs import replace
 
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.nccl import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from torch_scenarios.cost.schedule import (
+    KINDS,
+    WORDS,
+    ZERO_BUBBLES,
+    PipelineTurns,
+    find_turns,
+    part_of,
+)
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import read_file
@@ -47,6 +56,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.traffic import Enter
 from torch_scenarios.source.tree import Mapping as Node
 from torch_scenarios.source.tree import key_text, read_tree
+from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 
 #: bytes of weights, gradients and the two averages of Adam, each in float32
 STATE = 16
@@ -72,7 +82,7 @@ CAST, CAST_WEIGHT, TURNED = 5, 3, 2
 #: what products of blocks are computed in
 BFLOAT16, FLOAT8 = "bfloat16", "float8"
 #: other forms of a step that are compared for themselves
-EXPERTS, CONTEXT_GROUPS = "experts", "context"
+EXPERTS, CONTEXT_GROUPS, IN_TWO = "experts", "context", "zero-bubble"
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
@@ -154,7 +164,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
     ) -> Iterator[Candidate]:
         """Yield the ways to train it on so many GPUs; those of one tensor group share a node."""
         node = min(machine.node_ranks or ranks, ranks)
-        for tensor, (stages, parts) in ((t, each) for t in TENSOR for each in self._pipelines()):
+        pipelines = list(self._pipelines())
+        for tensor, (schedule, stages, parts) in ((t, each) for t in TENSOR for each in pipelines):
             if node % tensor or self.kv_heads % tensor or ranks % (tensor * stages):
                 continue
             data = ranks // (tensor * stages)
@@ -164,6 +175,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
                     continue
                 for expert, context in self._divisions(data // replicas, replicas):
                     plain = Candidate(
+                        schedule=schedule,
                         stages=stages,
                         parts=parts,
                         replicas=replicas,
@@ -191,7 +203,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         data = plain.replicas * plain.shards // plain.context
         for micro in MICROBATCHES if plain.context == 1 else (1,):
             turns = self.batch // (data * micro)
-            if self.batch % (data * micro) or (plain.parts > 1 and turns % plain.stages):
+            if self.batch % (data * micro) or not plain.takes(turns):
                 continue
             for together in TOGETHER if plain.stages == 1 else (1,):
                 if self.layers % together == 0:
@@ -200,15 +212,19 @@ class Decoder(Struct, frozen=True, kw_only=True):
                             plain, micro=micro, turns=turns, together=together, recompute=recompute
                         )
 
-    def _pipelines(self) -> Iterator[tuple[int, int]]:
-        """Yield the stages, and the parts on each of them, that blocks can be divided into."""
-        yield 1, 1
+    def _pipelines(self) -> Iterator[tuple[str, int, int]]:
+        """Yield schedules, their stages, and the parts on each, that blocks can be divided into."""
+        yield INTERLEAVED, 1, 1
         for stages, parts in ((p, v) for p in STAGES[1:] for v in PARTS):
             count = stages * parts
             lacking = -self.layers % count
             filled = lacking < stages if self.layers > count else lacking <= EMPTY
             if filled and (parts == 1 or stages >= FEWEST_OF_SEVERAL):
-                yield stages, parts
+                yield INTERLEAVED, stages, parts
+            if filled:
+                for schedule, own in ZERO_BUBBLES.items():
+                    if own == parts:
+                        yield schedule, stages, parts
 
     def count_blocks(self, way: Candidate) -> int:
         """Return the blocks of the parts of a pipeline that have most."""
@@ -226,11 +242,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return lacking // 2, lacking - lacking // 2
 
     def forms_of(self, way: Candidate) -> list[str]:
-        """Return what sets a way apart from steps of dense models in bfloat16."""
+        """Return what sets a way apart from steps of dense models in bfloat16, and 1F1B."""
         forms = {
             EXPERTS: self.experts > 0,
             CONTEXT_GROUPS: way.context > 1,
             FLOAT8: way.products == FLOAT8,
+            IN_TWO: way.is_in_two,
         }
         return [form for form, has_it in forms.items() if has_it]
 
@@ -244,8 +261,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
         First those that all shards share, then those that each expert group has once.
         """
-        blocks = sum(self.blocks_of(way, part * way.stages + stage) for part in range(way.parts))
-        ends = self.ends / 2 * ((stage == 0) + (stage == way.stages - 1))
+        numbers = way.numbers(stage)
+        blocks = sum(self.blocks_of(way, number) for number in numbers)
+        ends = self.ends / 2 * ((0 in numbers) + (way.last in numbers))
         plain, routed = self.parameters_of_block(way)
         return blocks * plain + ends / way.tensor, blocks * routed
 
@@ -264,10 +282,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
             tokens * self.hidden * self._count_kept(each) / way.tensor
             for each in (NOTHING, way.recompute)
         )
-        activations = self._count_kept_blocks(way, stage) * kept
+        if way.is_in_two:  # what gradients of weights need is all that products take, and give back
+            turns = way.find_turns(most=4 * way.stages)
+            passes = turns.kept(stage, lambda number: self.blocks_of(way, number))
+            activations = max(first * kept + second * whole_block for first, second in passes)
+        else:
+            activations = self._count_kept_blocks(way, stage) * kept
         if way.recompute != NOTHING:
             activations += whole_block  # what the block that is computed anew keeps
-        has_logits = stage == way.stages - 1
+        has_logits = way.last in way.numbers(stage)
         logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if has_logits else 0.0
         rate = gpu.tflops["bfloat16"] * 1e6
         products = self._time_products(way, gpu)
@@ -299,6 +322,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             + cast_backwards
             + again
             + (cast if way.recompute != NOTHING else 0.0),
+            of_weights=products,
             logits=ending,
             optimizer=20 * 4 * sharded / (gpu.bandwidth * gpu.memory),
         )
@@ -358,7 +382,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def _count_exchanged(self, way: Candidate) -> int:
         """Return the bytes that a rank sends of activations, and that come to it."""
         sizes = self.sizes(way)
-        between = 4 * sizes["own_rows"] if way.stages > 1 else 0
+        between = way.count_messages() * sizes["own_rows"] if way.stages > 1 else 0
         return between + sum(sizes[name] for name in self._exchanged(way))
 
     def _exchanged(self, way: Candidate) -> list[str]:
@@ -453,44 +477,71 @@ class Decoder(Struct, frozen=True, kw_only=True):
         So a block takes the longer of both; sums of a tensor group, and stages that wait for each
         other, are added.
         """
-        found, sizes = self.load(way, gpu), self.sizes(way)
+        found = self.load(way, gpu)
+        forwards, backwards = self._time_passes(way, found, times)
+        if way.stages > 1:
+            owns = [self.parameters_of(way, stage) for stage in range(way.stages)]
+            busy = max(
+                sum(self.blocks_of(way, number) for number in numbers) * (forwards + backwards)
+                + found.logits * (way.last in numbers)
+                for numbers in map(way.numbers, range(way.stages))
+            )
+            ends, shards = found.optimizer, ("mesh.shard", "experts.shard")
+            for group, own in zip(shards, map(max, zip(*owns, strict=True)), strict=True):
+                ends += _take(times, way, REDUCE_SCATTER, group, 4 * own)
+                ends += _take(times, way, ALL_GATHER, group, 2 * own)
+            return way.turns * busy + self.bubble_us(way, gpu, times) + ends
+        gather = scatter = 0.0
+        dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
+        for (group, shards_of), own in zip(dims, self.parameters_of_block(way), strict=True):
+            gather += _take(times, way, ALL_GATHER, group, 2 * way.together * own)
+            scatter += _take(times, way, REDUCE_SCATTER, group, 4 * way.together * own)
+            part = 4 * way.together * own / shards_of
+            scatter += _take(times, way, ALL_REDUCE, "mesh.replicate", part)
+        turn = max(way.together * forwards, gather)
+        turn += max(way.together * backwards, gather + scatter)
+        ends = self.ends / way.tensor
+        outside = _take(times, way, ALL_GATHER, "mesh.shard", 2 * ends)
+        outside += _take(times, way, REDUCE_SCATTER, "mesh.shard", 4 * ends)
+        calls = self.layers / way.together
+        return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
-        def take(name: str, group: str, size: float) -> float:
-            members = way.members(group)
-            if len(members) == 1:
-                return 0.0
-            call = Enter(0, members[0], 0.0, name, group, size, members)
-            return times.of(call).time
+    def bubble_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
+        """Return about how long a stage of a pipeline has nothing to do in a step, its bubble.
+
+        Each stage but one waits for a pass through a part, forwards and backwards. Where a backward
+        pass is in two, a stage computes gradients of weights meanwhile: two such passes are saved,
+        the one that the stage before does not wait for, and the one that fills its own gap (Qi et
+        al., arXiv 2401.10241, 2.1; the README of DeepSeek's DualPipe has the same formula).
+        """
+        if way.stages == 1:
+            return 0.0
+        found = self.load(way, gpu)
+        forwards, backwards = self._time_passes(way, found, times)
+        saved = 2 * found.of_weights if way.is_in_two else 0.0
+        passes = max(0.0, forwards + backwards - saved)
+        return (way.stages - 1) * self.count_blocks(way) * passes
+
+    def _time_passes(
+        self, way: Candidate, found: RankLoad, times: CollectiveTimes
+    ) -> tuple[float, float]:
+        """Return what a block takes forwards and backwards, with the calls of its groups."""
+        sizes = self.sizes(way)
 
         def add(*, is_backward: bool) -> float:
             calls = filter(None, self.calls(way, is_backward=is_backward))
             return sum(
-                take(each.operation, each.group, max(sizes[each.output], sizes[each.input]))
+                _take(
+                    times,
+                    way,
+                    each.operation,
+                    each.group,
+                    max(sizes[each.output], sizes[each.input]),
+                )
                 for each in calls
             )
 
-        forwards = found.block + add(is_backward=False)
-        backwards = found.backwards + add(is_backward=True)
-        dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
-        if way.stages > 1:
-            owns = [self.parameters_of(way, stage) for stage in range(way.stages)]
-            turn = self.count_blocks(way) * (forwards + backwards) + found.logits / way.stages
-            ends = found.optimizer
-            for (group, _), own in zip(dims, map(max, zip(*owns, strict=True)), strict=True):
-                ends += take(REDUCE_SCATTER, group, 4 * own) + take(ALL_GATHER, group, 2 * own)
-            return (way.turns * way.parts + way.stages - 1) * turn + ends
-        gather = scatter = 0.0
-        for (group, shards), own in zip(dims, self.parameters_of_block(way), strict=True):
-            gather += take(ALL_GATHER, group, 2 * way.together * own)
-            scatter += take(REDUCE_SCATTER, group, 4 * way.together * own)
-            scatter += take(ALL_REDUCE, "mesh.replicate", 4 * way.together * own / shards)
-        turn = max(way.together * forwards, gather)
-        turn += max(way.together * backwards, gather + scatter)
-        ends = self.ends / way.tensor
-        outside = take(ALL_GATHER, "mesh.shard", 2 * ends)
-        outside += take(REDUCE_SCATTER, "mesh.shard", 4 * ends)
-        calls = self.layers / way.together
-        return way.turns * (calls * turn + found.logits) + outside + found.optimizer
+        return found.block + add(is_backward=False), found.backwards + add(is_backward=True)
 
     # The program of a step.
     def program(self, way: Candidate, gpu: Gpu) -> str:
@@ -510,6 +561,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             f"name: {way.name}",
             f"description: a step of {self.parameters / 1e9:.1f}e9 parameters, to be weighed",
             f"world_size: {way.ranks}",
+            *_table_lines(way),
             *_group_lines(way),
             "tensors:",
         ]
@@ -569,6 +621,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         Backwards the gradients of those before are scattered meanwhile.
         """
         calls = self.layers // way.together
+        block = self._block_lines(us, way, is_backward=is_backward)
 
         def body(indent: str) -> list[str]:
             return [
@@ -576,7 +629,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 *_gather_lines(way, indent, "weights_next"),
                 f"{indent}- for: {{block: range({way.together})}}",
                 f"{indent}  steps:",
-                *self._block_lines(us, way, f"{indent}    ", is_backward=is_backward),
+                *(f"{indent}    {line}" for line in block),
             ]
 
         def scatter(indent: str) -> list[str]:
@@ -638,16 +691,23 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 f"group: {mesh}.shard}}"
             )
         sizes = self.sizes(way)
-        for name in ("into", "out", "grad_into", "grad_out"):
-            tensors[name] = (sizes["own_rows"], "bfloat16")
+        for name, count in way.rooms().items():
+            tensors[name] = (count * sizes["own_rows"], "bfloat16")
         tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
         stride = way.ranks // way.stages
-        steps = [
-            f"  - let: {{stage: rank // {stride}}}",
-            f'  - {{ranks: "stage > 0", recv: {{tensor: into, src: "rank - {stride}"}}}}',
-            f"  - for: {{turn: range({way.turns * way.parts + way.ahead(0)})}}",
+        steps = [f"  - let: {{stage: rank // {stride}}}"]
+        if way.is_in_two:
+            rows = sizes["own_rows"] // _WIDTHS["bfloat16"]
+            count, lines = way.find_turns().count, self._lines_in_two(way, found, rows)
+        else:
+            into = f'  - {{ranks: "stage > 0", recv: {{tensor: into, src: "rank - {stride}"}}}}'
+            steps.append(into)
+            count, lines = way.turns * way.parts + way.ahead(0), self._turn_lines(way, found)
+        steps += [
+            f"  - for: {{turn: range({count})}}",
             "    steps:",
-            *(f"      {line}" for line in self._turn_lines(way, found)),
+            *(f"      {line}" for line in lines),
+            *["  - wait: [went, grad_went]"] * way.is_in_two,
             *ends[0],
             f"  - compute: {{time: {_time(found.optimizer)}}}",
             *ends[1],
@@ -672,11 +732,13 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 f, b = (f"({of}{plus}) // {stages} % {way.parts}" for of in "fb")
                 lines.append(f'- let: {{f_{name}: "{f} * {stages} + stage",')
                 lines.append(f'        b_{name}: "({way.parts - 1} - {b}) * {stages} + stage"}}')
-        forwards = self._pass_lines(way, found.block, part_of_f, goes)
+        forwards = self._pass_lines(way, part_of_f, goes, self._block_lines(found.block, way))
         backwards = [
             f'- ranks: "{comes} and {part_of_b} == {last}"',
             f"  compute: {{time: {_time(found.logits)}}}",
-            *self._pass_lines(way, found.backwards, part_of_b, comes, is_backward=True),
+            *self._pass_lines(
+                way, part_of_b, comes, self._block_lines(found.backwards, way, is_backward=True)
+            ),
         ]
         out = ("isend", "out", 1, f"{goes} and {part_of_f} < {last}")
         into = ("irecv", "into", -1, f"f + 1 < {total} and {next_of_f} > 0")
@@ -689,9 +751,37 @@ class Decoder(Struct, frozen=True, kw_only=True):
         exchange = _batch_lines(way, "exchange", out, grad_out, into, grad_into)
         return [*lines, *forwards, *backwards, *exchange]
 
-    def _pass_lines(
-        self, way: Candidate, us: float, part: str, where: str, *, is_backward: bool = False
-    ) -> list[str]:
+    def _lines_in_two(self, way: Candidate, found: RankLoad, rows: int) -> list[str]:
+        """Return a turn of a pipeline whose backward passes are in two.
+
+        What each stage does in it is a number of the table (`PipelineTurns.numbers`). What a stage
+        sends at its end its neighbour receives at the end of the same turn, first what goes to
+        the next stage and then what goes to the one before, so that two that send to each other do
+        it in the same order. None of them is waited for before it is used.
+        """
+        stages, kinds = way.stages, len(KINDS)
+        table = f"moves[%s * {way.find_turns().count} + turn]"
+        number = "stage"
+        if way.schedule == ZERO_BUBBLE_V:
+            number = f"{way.last} - stage if own // {kinds} % 2 else stage"
+        lines = [
+            f'- let: {{own: "{table % "stage"}",',
+            f'        previous: "{table % "(stage - 1)"} if stage else 0",',
+            f'        following: "{table % "(stage + 1)"} if stage < {stages - 1} else 0"}}',
+            f'- let: {{does: own % {kinds}, number: "{number}"}}',
+            '- {ranks: "does == 1", wait: "came[own]"}',
+            *self._pass_lines(way, "number", "does == 1", self._block_lines(found.block, way)),
+            '- {ranks: "does == 2", wait: "grad_came[own]"}',
+            f'- ranks: "does == 2 and number == {way.last}"',
+            f"  compute: {{time: {_time(found.logits)}}}",
+        ]
+        by_input = self._block_lines(found.backwards - found.of_weights, way, is_backward=True)
+        lines += self._pass_lines(way, "number", "does == 2", by_input)
+        by_weights = [f"- compute: {{time: {_time(found.of_weights)}}}"]
+        lines += self._pass_lines(way, "number", "does == 3", by_weights)
+        return [*lines, *_exchange_lines(way, rows)]
+
+    def _pass_lines(self, way: Candidate, part: str, where: str, block: list[str]) -> list[str]:
         """Return a pass through the blocks of a part, which an expression numbers, where one is."""
         count, (first, final) = way.stages * way.parts, self.short_parts(way)
         short = [f"{part} < {first}"] * (first > 0)
@@ -700,26 +790,23 @@ class Decoder(Struct, frozen=True, kw_only=True):
         lines = [f"- for: {{block: range({most})}}"]
         if not short:
             lines += [f'  ranks: "{where}"', "  steps:"]
-            return [*lines, *self._block_lines(us, way, "    ", is_backward=is_backward)]
+            return [*lines, *(f"    {line}" for line in block)]
         condition = f"{where} and block < {most} - ({' or '.join(short)})"
         lines += ["  steps:", "    - for: {once: range(1)}", f'      ranks: "{condition}"']
-        inside = self._block_lines(us, way, "        ", is_backward=is_backward)
-        return [*lines, "      steps:", *inside]
+        return [*lines, "      steps:", *(f"        {line}" for line in block)]
 
     def _sharded(self, way: Candidate) -> list[tuple[str, float, int]]:
         """Return what is gathered block by block, its parameters of a block, and its shards."""
         owns = zip(self.parameters_of_block(way), (way.shards, way.experts_shards), strict=True)
         return [(name, *each) for (name, _), each in zip(way.sharded, owns, strict=False)]
 
-    def _block_lines(
-        self, us: float, way: Candidate, indent: str, *, is_backward: bool
-    ) -> list[str]:
+    def _block_lines(self, us: float, way: Candidate, *, is_backward: bool = False) -> list[str]:
         """Return a pass through one block: kernels, and what its groups exchange meanwhile."""
-        kernels = f"{indent}- compute: {{time: {_time(us / 2)}}}"
+        kernels = f"- compute: {{time: {_time(us / 2)}}}"
         return [
             kernels
             if each is None
-            else f"{indent}- {each.operation}: {{output: {each.output}, input: {each.input}, "
+            else f"- {each.operation}: {{output: {each.output}, input: {each.input}, "
             f"group: {each.group}}}"
             for each in self.calls(way, is_backward=is_backward)
         ]
@@ -741,6 +828,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     sequences are a microbatch of a rank, of which a step has `turns`; each stage has so
     many `parts` of the model. `together` blocks are gathered by one call. `recompute` is NOTHING,
     SOME or ALL of a block. `products` are those of blocks; logits and attention are in bfloat16.
+    `schedule` is the name of the one by which microbatches pass several stages.
     """
 
     stages: int
@@ -755,6 +843,42 @@ class Candidate(Struct, frozen=True, kw_only=True):
     together: int = 1
     recompute: str = NOTHING
     products: str = BFLOAT16
+    schedule: str = INTERLEAVED
+
+    @property
+    def is_in_two(self) -> bool:
+        """Whether a backward pass is one by the input, and later one by the weights."""
+        return self.schedule in ZERO_BUBBLES
+
+    @property
+    def last(self) -> int:
+        """The number of the last part of the model."""
+        return self.stages * self.parts - 1
+
+    def numbers(self, stage: int) -> list[int]:
+        """Return which parts of the model a stage has."""
+        return [part_of(self.schedule, self.stages, stage, nth) for nth in range(self.parts)]
+
+    def takes(self, turns: int) -> bool:
+        """Whether its schedule is for so many microbatches: rounds of several parts are whole."""
+        if self.is_in_two:
+            return self.parts > 1 or turns % max(1, turns // self.stages) == 0
+        return self.parts == 1 or turns % self.stages == 0
+
+    def find_turns(self, most: int | None = None) -> PipelineTurns:
+        """Return what stages do in each turn, of `most` microbatches where it has more."""
+        count = self.turns if most is None else min(self.turns, most)
+        return find_turns(self.schedule, self.stages, count)
+
+    def rooms(self) -> dict[str, int]:
+        """Return how many messages the tensors have that stages send and receive."""
+        into, grad_into = self.find_turns(4 * self.stages).rooms if self.is_in_two else (1, 1)
+        parts = self.parts if self.is_in_two else 1
+        return {"into": parts * into, "out": 1, "grad_into": parts * grad_into, "grad_out": 1}
+
+    def count_messages(self) -> int:
+        """Return how many they have together."""
+        return sum(self.rooms().values())
 
     @property
     def experts_shards(self) -> int:
@@ -815,9 +939,10 @@ class Candidate(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """What its file is called."""
+        schedule = [WORDS[self.schedule].lower()] * self.is_in_two
         parts = {
             "pp": self.stages,
-            "parts": self.parts,
+            "parts": 1 if self.is_in_two else self.parts,
             "hsdp": self.replicas,
             "dp": self.shards // self.context,
             "cp": self.context,
@@ -828,6 +953,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         lines = [f"{name}{size}" for name, size in parts.items() if size > 1]
         lines += [f"micro{self.micro}x{self.turns}"]
         again = {NOTHING: [], SOME: ["recompute-some"], ALL: ["recompute"]}[self.recompute]
+        lines[1:1] = schedule
         return "-".join([*lines, *again, *[FLOAT8] * (self.products == FLOAT8)])
 
 
@@ -891,7 +1017,8 @@ def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
 class RankLoad(Struct, frozen=True, kw_only=True):
     """What a rank of a candidate holds, in bytes, and what its kernels take, in microseconds.
 
-    `block` is what a block takes forwards with a microbatch, `logits` the end of the model.
+    `block` is what a block takes forwards with a microbatch, `of_weights` what of its backward pass
+    the gradients of weights take, `logits` the end of the model.
     """
 
     state: float
@@ -899,6 +1026,7 @@ class RankLoad(Struct, frozen=True, kw_only=True):
     activations: float
     block: float
     backwards: float
+    of_weights: float
     logits: float
     optimizer: float
 
@@ -909,6 +1037,14 @@ class RankLoad(Struct, frozen=True, kw_only=True):
 
 
 _WIDTHS = {"uint8": 1, "bfloat16": 2, "float32": 4}
+
+
+def _take(times: CollectiveTimes, way: Candidate, name: str, group: str, size: float) -> float:
+    """Return how long a call of a group takes, in microseconds: none where it has one rank."""
+    members = way.members(group)
+    if len(members) == 1:
+        return 0.0
+    return times.of(Enter(0, members[0], 0.0, name, group, size, members)).time
 
 
 def _time(us: float) -> str:
@@ -935,6 +1071,38 @@ def _gather_lines(way: Candidate, indent: str, into: str) -> list[str]:
     return lines
 
 
+def _exchange_lines(way: Candidate, rows: int) -> list[str]:
+    """Return what a turn sends and receives where backward passes are in two; see the table.
+
+    Activations go to the next stage, and gradients to the one before; of a second part of a V it is
+    the other way round. A message is of so many elements.
+    """
+    in_a_v, kinds, stride = way.schedule == ZERO_BUBBLE_V, len(KINDS), way.ranks // way.stages
+    lines = []
+    for away, near in ((1, "previous"), (-1, "following")):
+        for begins, kind, plain in (("", 1, 1), ("grad_", 2, -1)):
+            if away != plain and not in_a_v:
+                continue
+            part = f" and own // {kinds} % 2 == {int(away != plain)}" if in_a_v else ""
+            peer, source = (f"rank {'+' if to > 0 else '-'} {stride}" for to in (away, -away))
+            has_peer = f"stage < {way.stages - 1}" if away > 0 else "stage > 0"
+            into, room = f"{begins}into", ""
+            count = way.rooms()[into] // way.parts
+            if count * way.parts > 1:
+                own = f"{near} // {kinds}"
+                at = f"({own} // {way.parts} % {count} + {own} % {way.parts} * {count}) * {rows}"
+                room = f"[{at}:{at} + {rows}]"
+            lines += [
+                f'- ranks: "does == {kind} and {has_peer}{part}"',
+                f'  isend: {{tensor: {begins}out, dst: "{peer}"}}',
+                f'  as: "{begins}went[turn]"',
+                f'- ranks: "{near} % {kinds} == {kind}{part.replace("own", near)}"',
+                f'  irecv: {{tensor: "{into}{room}", src: "{source}"}}',
+                f'  as: "{begins}came[{near}]"',
+            ]
+    return lines
+
+
 def _batch_lines(way: Candidate, name: str, *entries: tuple[str, str, int, str]) -> list[str]:
     """Return a batch of messages, and the wait for it.
 
@@ -947,6 +1115,22 @@ def _batch_lines(way: Candidate, name: str, *entries: tuple[str, str, int, str])
         lines.append(f'      - {{op: {operation}, tensor: {tensor}, peer: "{peer}",')
         lines.append(f'         ranks: "{ranks}"}}')
     return [*lines, f'  as: "{name}[turn]"', f'- wait: "{name}[turn]"']
+
+
+def _table_lines(way: Candidate) -> list[str]:
+    """Return the table of a pipeline whose backward passes are in two, a line for each stage."""
+    if not way.is_in_two:
+        return []
+    rows = way.find_turns().numbers(way.parts)
+    words = f"4 x (microbatch x {way.parts} + part) + 1 forward, 2 back by the input, 3 by weights"
+    return [
+        "parameters:",
+        f"  # {WORDS[way.schedule]}: what each stage does turn by turn, 0 nothing, or",
+        f"  # {words}",
+        "  moves: [",
+        *(f"    {', '.join(map(str, row))}," for row in rows),
+        "  ]",
+    ]
 
 
 def _group_lines(way: Candidate) -> list[str]:

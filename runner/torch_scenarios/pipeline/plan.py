@@ -15,6 +15,7 @@ from torch_scenarios.cost.candidates import (
     CONTEXT_GROUPS,
     EXPERTS,
     FLOAT8,
+    IN_TWO,
     MOST_TURNS,
     NOTHING,
     SOME,
@@ -24,6 +25,7 @@ from torch_scenarios.cost.candidates import (
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import NEVER_COMPARED, Forecast, forecast, microseconds
 from torch_scenarios.cost.intervals import form_interval, form_ratios, memory_interval
+from torch_scenarios.cost.schedule import WORDS
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
 from torch_scenarios.language.document import load_content
@@ -46,6 +48,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     fits: bool
     forecast: Forecast
     bottleneck: str
+    bubble_us: float = 0.0
 
     def json(self, model: Decoder) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -53,6 +56,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
         return {
             "file": str(self.path),
             "stages": self.way.stages,
+            "schedule": WORDS[self.way.schedule] if self.way.stages > 1 else None,
             "parts_of_a_stage": self.way.parts,
             "replicas": self.way.replicas,
             "shards": self.way.shards,
@@ -70,6 +74,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "interval_us": [self.forecast.low, self.forecast.high],
             "error": self.forecast.error,
             "exposed_us": self.forecast.exposure,
+            "bubble_us": self.bubble_us,
             "tokens_per_s_per_gpu": tokens / (self.forecast.time / 1e6),
             "bottleneck": self.bottleneck,
         }
@@ -174,6 +179,7 @@ def weigh_candidate(
         fits=held <= machine.memory,
         forecast=found,
         bottleneck=_bottleneck(found, _names(steps_of(scenario.steps))),
+        bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
     )
 
 
@@ -181,7 +187,7 @@ def _widen(found: Forecast, form: str) -> Forecast:
     """Return a forecast with the interval of published steps of its form, where that is wider."""
     compared = form_interval(form)
     if compared is None:
-        return replace(found, error=f"{NEVER_COMPARED}: no step {_FORMS[form]} was published")
+        return replace(found, error=f"{NEVER_COMPARED}: no step {_FORMS[form]} was")
     low, high = (found.time * each for each in (compared.low, compared.high))
     if low >= found.low and high <= found.high:
         return found
@@ -204,6 +210,7 @@ _FORMS = {
     EXPERTS: "with experts",
     CONTEXT_GROUPS: "whose sequences are shared",
     FLOAT8: "with products in float8",
+    IN_TWO: "with a zero-bubble schedule",
 }
 
 
@@ -232,7 +239,8 @@ _RECOMPUTED = {NOTHING: "", SOME: "recompute some", ALL: "recompute"}
 
 def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     """Return a plan as a table."""
-    rows = [("", "step", "of 80 %", "tokens/s/GPU", "exposed", "memory", "", "bottleneck", "file")]
+    head = ("", "step", "of 80 %", "tokens/s/GPU", "exposed", "bubble", "memory", "", "bottleneck")
+    rows = [(*head, "file")]
     for step in found.steps:
         shown = step.json(model)
         rows.append(
@@ -242,6 +250,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
                 step.forecast.interval_words,
                 f"{shown['tokens_per_s_per_gpu']:.0f}",
                 f"{step.forecast.exposure / step.forecast.time:.0%}",
+                f"{step.bubble_us / step.forecast.time:.0%}" if step.way.stages > 1 else "",
                 f"{step.held / 2**30:.1f} GiB",
                 _RECOMPUTED[step.way.recompute],
                 step.bottleneck,
