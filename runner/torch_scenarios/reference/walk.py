@@ -306,7 +306,14 @@ class Simulation:
                 post.outcome = collective.spoil(post, buffers.RACED)
 
     def touch(self, post: matching.CollectivePost | matching.Posted) -> Undefined | None:
-        """Return what others get of a tensor that is known to be touched meanwhile, or None."""
+        """Return what others get of a tensor that is known to be touched meanwhile, or None.
+
+        A rank that writes into the input of an async all_reduce before its `wait` races with the
+        transfer: what the others get depends on which came first. The write may come in the walk
+        long after the transfer has ended there. So the first run only finds the race, and is made
+        again with it in `touched`; only then do the others hold an undefined value from the
+        beginning.
+        """
         known = bool(self.touched) and (post.link, post.rank) in self.touched
         return buffers.RACED if known else None
 
@@ -318,6 +325,10 @@ class Simulation:
         while True:
             while self._ready:
                 state = self._ready.popleft()
+                # A rank is taken as far as it can go before another one has a turn. That is enough,
+                # since what a step means may depend only on who has called what, and not on when:
+                # the few things for which the order counts are choices, and those wait until
+                # nothing else moves.
                 while (call := self._next(state)) is not None:
                     operation = call.operation
                     if operation is None or self._is_outside(state, call, operation):
@@ -332,6 +343,9 @@ class Simulation:
                     if self.asked and not isinstance(operation, Local | Waiting):
                         self._race_with_calls(state, call)
                     self.apply(state, _rule_of(operation.__class__)(self, state, call))
+                    # What the call started begins only here, when its own effects are all applied:
+                    # the rank has returned from the call, or is blocked in it, so that those it
+                    # meets see it in its new state.
                     if self._begun:
                         self._start(self._begun.pop())
             if self._advance() or self._choose():
@@ -341,7 +355,12 @@ class Simulation:
                 return self
 
     def _next(self, state: RankState) -> Call | None:
-        """Return the rank's next step; None where it waits, or has ended."""
+        """Return the rank's next step; None where it waits, or has ended.
+
+        A process yields `Upcoming` in place of a call where functions of other ranks may run before
+        the step: nothing of the step is evaluated yet, since they could change what it reads. The
+        rank is then `paused`, and that it goes on is one of the turns of :meth:`_choose`.
+        """
         if state.state != "ready":
             return None
         self.ledger.step(state.call.step.mark if state.call else None)
@@ -359,7 +378,11 @@ class Simulation:
         return call
 
     def _is_outside(self, state: RankState, call: Call, operation: Operation) -> bool:
-        """Whether a collective is of a group that the rank is not in; which it may know of."""
+        """Whether a collective is of a group that the rank is not in; which it may know of.
+
+        torch warns and returns None there. The step does nothing, and is kept in `outside` where
+        the rank knows the group: the trace then has a warning `outside_of_group`.
+        """
         if not isinstance(operation, Collective) or collective.concerns(call.entry.group_rank):
             return False
         if call.entry.group.name in state.process.scope:
@@ -367,7 +390,10 @@ class Simulation:
         return True
 
     def _forbid(self) -> None:
-        """Let every rank raise before its first step, where torch refuses a group."""
+        """Let every rank raise before its first step, where torch refuses a group.
+
+        Then no rank takes any step. The event has the index -1, and names the group.
+        """
         forbidden = creation.forbid(self.plan)
         if forbidden is None:
             return
@@ -381,7 +407,11 @@ class Simulation:
         self._ready.clear()
 
     def _give_up(self) -> bool:
-        """Let those raise who wait for what never comes; whether there are any."""
+        """Let those raise who wait for what never comes; whether there are any.
+
+        It is asked last, when no order of what is left could let them go on. A rank that expects
+        the error (`expect: {raises: timeout}`) is ready again, and so the loop begins once more.
+        """
         raising = waiting.give_up(self)
         for state, effects in raising:
             self.apply(state, effects)
@@ -419,6 +449,14 @@ class Simulation:
         """Make a call that starts work: it blocks the rank unless it is asynchronous.
 
         What it starts begins at the end of this turn, or once all before it on a stream is done.
+        With one stream for each group (NCCL) and two calls with `async_op=True`:
+
+            all_reduce(x)   first of its stream   begins now
+            all_reduce(y)   behind it             both calls have returned; y begins when x is done
+
+        A call that is refused leaves a work that has begun and holds its refusal: the handle is
+        there, and `wait` raises. A call that `streams.holds` blocks even if it is asynchronous: it
+        is one of the calls that are taken to block the host itself.
         """
         call = state.call
         assert call is not None
@@ -438,7 +476,12 @@ class Simulation:
             self._begun.append(work)
 
     def _work(self, state: RankState, call: Call) -> matching.Work:
-        """Return the work of a call, none of it posted; an asynchronous call has returned."""
+        """Return the work of a call, none of it posted.
+
+        `at` is the number of the event that the call will have, and `number` that of the work on
+        its rank. A synchronous call is blocked in its work from now on; an asynchronous one still
+        has to return.
+        """
         at, number = len(state.events), len(state.works)
         work = matching.Work(
             rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number
@@ -451,7 +494,12 @@ class Simulation:
         return work
 
     def _return(self, state: RankState, work: matching.Work) -> None:
-        """Let an asynchronous call return: its work has a handle, and the call's tensors."""
+        """Let an asynchronous call return: its work has a handle, and the call's tensors.
+
+        From here until a `wait` the tensors are in use: who writes one meanwhile, or reads one that
+        is received into, races. A handle of the same name is replaced, as a Python variable would
+        be.
+        """
         call = work.call
         work.handle = call.handle
         if work.handle is not None:
@@ -470,7 +518,11 @@ class Simulation:
             self.meet(self._enter(work))
 
     def _advance(self) -> bool:
-        """Begin the works that have become the first of their streams; whether there are any."""
+        """Begin the works that have become the first of their streams; whether there are any.
+
+        A stream is a queue on each rank. The one of rank 0 may be at its second work while that of
+        rank 1 is at its first: then the second work, which has begun on rank 0, waits for rank 1.
+        """
         any_began = False
         for work in self.streams.advance():
             self._start(work)
@@ -478,7 +530,13 @@ class Simulation:
         return any_began
 
     def _enter(self, work: matching.Work) -> matching.CollectivePost:
-        """Enter the group's next collective."""
+        """Enter the group's next collective, and note how many bytes the rank is to send for it.
+
+        Which one is next is counted by the member alone: its n-th call on the group is in the
+        group's n-th collective, whatever the operation is. So an `all_reduce` of one rank meets a
+        `broadcast` of another, and is found as a disagreement. torch itself looks at that under
+        TORCH_DISTRIBUTED_DEBUG=DETAIL only.
+        """
         call = work.call
         group = call.entry.group
         member = self.matches.join(call, work.start_s)
@@ -503,7 +561,19 @@ class Simulation:
         return member
 
     def meet(self, member: matching.CollectivePost) -> None:
-        """Let those pass who miss no other now, and leave them what they hold afterwards."""
+        """Let those pass who miss no other now, and leave them what they hold afterwards.
+
+        Once all members are there they pass together. Before, and unless the semantics are strict,
+        those pass that need none of the missing:
+
+            broadcast from rank 0     rank 0 enters first    it needs no one, and passes at once
+                                      rank 1 enters later    it needs rank 0, who was there
+            broadcast from rank 0     rank 1 enters first    it waits
+            all_reduce                whichever is first     it waits for the other
+
+        A program that hangs only under the strict semantics relies on a broadcast that does not
+        wait. `hurried` says that a strict run could differ at all from this one.
+        """
         match, operation = member.match, member.operation
         state, entered = self.ranks[member.rank], match.of(operation.name)
         strict, ledger = self.semantics.strict, self.ledger
@@ -521,7 +591,13 @@ class Simulation:
                 self.apply(state, collective.pass_early(other, entered))
 
     def _note_steps(self, entered: Mapping[int, matching.CollectivePost]) -> None:
-        """Note the steps that met, each by its lowest rank, whichever member came last."""
+        """Note the steps that met, each by its lowest rank, whichever member came last.
+
+        Where rank 0 enters by the step at line 7 and ranks 1 to 3 by that at line 9, `together` has
+        the two lines with ranks 0 and 1. Nothing need be wrong in that, since the two branches of
+        an `if` on the rank look so. Where the tensors have different names as well, the trace has a
+        warning `steps_apart`.
+        """
         first: dict[int, matching.CollectivePost] = {}
         for at in sorted(entered):
             first.setdefault(entered[at].call.step.index, entered[at])
@@ -537,6 +613,11 @@ class Simulation:
     def _weigh(self, operation: Collective, entered: Mapping[int, matching.CollectivePost]) -> None:
         """Note the bytes of a collective of objects, all of whose members are there.
 
+        `all_gather_object` pickles, gathers the lengths, pads all to the longest, and gathers
+        those. What a rank sends depends on the largest object of any: with 20 bytes on rank 0 and
+        2,000 on rank 1 both send 2,000. So it is known only when the last member has entered; until
+        then it counts 0.
+
         Those that disagree on the root may pass no object at all.
         """
         members = [entered[at] for at in sorted(entered)]
@@ -551,7 +632,12 @@ class Simulation:
             self.traffic.weigh(member.number, sum(call.sent[at] for call in made), parts)
 
     def _post(self, work: matching.Work) -> list[matching.Posted]:
-        """Post the messages of a call."""
+        """Post the messages of a call, in the order of its list.
+
+        Between the same two ranks with the same tag a receive takes the first send that is left
+        (MPI 4.1, 3.5), so that the order within a list matters. All begin together: one of a list
+        waits for none before it.
+        """
         call, posts = work.call, list[matching.Posted]()
         for each in work.messages:
             group = each.group or call.entry.group
@@ -574,7 +660,11 @@ class Simulation:
         return posts
 
     def _match(self, post: matching.Posted) -> None:
-        """Let a message meet its other side, or leave its sender if a buffer takes it."""
+        """Let a message meet its other side, or leave its sender if a buffer takes it.
+
+        A send whose receive is not posted yet waits with a rendezvous. A buffer with room lets it
+        pass at once, with a copy of its payload: the sender may write into the tensor again.
+        """
         partner = self.mailbox.partner_of(post)
         if partner is not None:
             self._pass_on(*((post, partner) if post.message.sends else (partner, post)))
@@ -583,7 +673,11 @@ class Simulation:
         self.apply(self.ranks[post.rank], effects)
 
     def _pass_on(self, send: matching.Posted, receive: matching.Posted) -> None:
-        """Let a message arrive."""
+        """Let a message arrive: both ends are done, and the receiver holds what was sent.
+
+        Where a backend does not look at tags (NCCL), the messages of two ranks meet in the order of
+        posting. A pair whose tags differ is kept in `crossed`, for the trace to tell.
+        """
         self.mailbox.meet(send, receive)
         self.traffic.meet(send.number, send.row, receive.number, receive.row)
         if send.message.tag != receive.message.tag:
@@ -593,7 +687,14 @@ class Simulation:
     # ------------------------------------------------------------------ calls of functions
 
     def _pauses(self, state: RankState, step: Step) -> bool:
-        """Whether it matters what functions of other ranks do before a step of a rank."""
+        """Whether it matters what functions of other ranks do before a step of a rank.
+
+        It does where one of them may touch a name that the step reads or writes, and before the
+        rank shuts RPC down, which it does only when no call is left. A `wait` matters where a
+        function stores into a tensor that work of the rank has in use, since the work ends there.
+
+        All other steps are taken as if alone: it keeps the number of orders to try small.
+        """
         if isinstance(step.operation, Departure) or self.procedures.is_open(state.rank, step):
             return True
         if not isinstance(step.operation, Waiting):
@@ -611,7 +712,12 @@ class Simulation:
         return self.procedures.is_open(state.rank, call.step)
 
     def _ask(self, state: RankState, effect: Ask) -> None:
-        """Let a call arrive; its function runs when its turn comes, at once where no step minds."""
+        """Let a call arrive; its function runs when its turn comes, at once where no step minds.
+
+        The arguments are copied here, as pickling does it. A call whose function takes longer than
+        its timeout has its time of return at once, so that the caller raises without waiting for
+        the function, which runs nevertheless.
+        """
         call = state.call
         assert call is not None
         function = self.plan.scenario.functions[effect.function]
@@ -644,7 +750,12 @@ class Simulation:
         self._go_on(state)
 
     def _perform(self, asked: matching.FunctionCall) -> None:
-        """Run a function on its rank."""
+        """Run a function on its rank, between two of that rank's steps.
+
+        It reads and writes the names of the rank that it runs on. What races with a step leaves the
+        names that it writes undefined; what torch refuses is raised at the caller, which alone sees
+        it. A rank that has died runs nothing, and its callers wait until their timeout.
+        """
         state = self.ranks[asked.to]
         self.asked.remove(asked)
         if state.state == "died":
@@ -682,7 +793,11 @@ class Simulation:
             buffers.spoil(state, access)
 
     def _race_with_calls(self, state: RankState, call: Call) -> None:
-        """Find calls that have arrived and whose functions touch what a step is about to use."""
+        """Find calls that have arrived and whose functions touch what a step is about to use.
+
+        The other order of :meth:`_race_with_steps`: there the step came first. Both are needed,
+        since a function that has arrived may run before the step, during it, or after it.
+        """
         work = matching.Work(rank=state.rank, call=call, start_s=state.clock_s, at=-1, number=-1)
         for asked in [each for each in self.asked if each.to == state.rank]:
             for access in list(procedure.touches(state, asked, buffers.uses(state, work))):
@@ -691,7 +806,11 @@ class Simulation:
                 state.raced |= access.names
 
     def _give_results(self, state: RankState, call: Call, works: tuple[matching.Work, ...]) -> None:
-        """Hold what the function of a call returned, where a step names it."""
+        """Hold what the function of a call returned, where a step names it.
+
+        It counts among the names that a race may bring: in another order the function may have
+        returned another value, and the runs are compared by that.
+        """
         for name in output_of(call.step.arguments):
             asked = works[0].posts[0] if works and works[0].posts else None
             if not isinstance(asked, matching.FunctionCall) or asked.value is None:
@@ -707,7 +826,11 @@ class Simulation:
                 self.accesses.append((NOTHING, frozenset({place})))
 
     def _depart(self) -> None:
-        """Let the ranks that have come to their end leave the RPC world, where none is blocked."""
+        """Let the ranks that have come to their end leave the RPC world, where none is blocked.
+
+        `rpc.shutdown(graceful=True)` waits for every other rank. If one of them is blocked for
+        good, none of the others returns from this step: they end without an event for it.
+        """
         departing = [state for state in self.ranks if state.state == "departing"]
         stays = self.cut or any(state.state == "blocked" for state in self.ranks)
         for state in departing:
@@ -718,6 +841,12 @@ class Simulation:
                 self.record(state, call, start_s=state.clock_s)
 
     def _wait(self, state: RankState, effect: Await) -> None:
+        """Wait for works, and note at each where it is waited for.
+
+        `waited_after` is how many works the rank has started by then. With it what a rank enters
+        and what it waits for can be put into one order, from which rings of ranks are found
+        (:mod:`torch_scenarios.reference.schedules`).
+        """
         call = state.call
         assert call is not None
         at = (call.step.index, call.iteration)
@@ -731,6 +860,12 @@ class Simulation:
         self._go_on(state)
 
     def _create(self, state: RankState, effect: Create) -> None:
+        """Enter the creation of a group, which every rank of the world must enter.
+
+        `new_group` is matched like a collective of its own: by how many groups its ranks have made
+        so far. Rank 0 with `new_group([0, 1])` first and rank 1 with `new_group([1, 2])` first make
+        the same group with different members, and this is what is found.
+        """
         call = state.call
         assert call is not None
         creating = self.creations.create(
@@ -752,12 +887,21 @@ class Simulation:
         effect.creating.gave_up, effect.creating.failed_s = effect.first, effect.at_s
 
     def _settle(self, _: RankState, effect: Leave) -> None:
+        """Leave posts what their ranks will hold; they store it when they go on.
+
+        The rule computes it for all members at once, while some of these may still have to pass.
+        """
         for post, outcome in effect.outcomes:
             post.outcome = outcome
         if effect.settles is not None:
             effect.settles.settled = True
 
     def _keep(self, _: RankState, effect: Keep) -> None:
+        """Copy what a rank gives, since it goes on before all have taken it.
+
+        A member that passes a collective early may write into its tensor at once, as may the sender
+        of a buffered message: the others must get what it gave.
+        """
         post = effect.post
         if isinstance(post, matching.CollectivePost):
             post.entry = replace(post.entry, arguments=frozen_arguments(post.entry))
@@ -793,6 +937,13 @@ class Simulation:
         self._passed.append(state)
 
     def _abandon(self, state: RankState, effect: Abandon) -> None:
+        """Withdraw what a rank gave up.
+
+        None meets it any more, and its group is broken on that rank.
+
+        To those who wait for the rank on that group it counts as gone, like one that raised or
+        died.
+        """
         for work in effect.works:
             state.broken.add(work.call.entry.group.key)
             for post in work.posts:
@@ -811,6 +962,9 @@ class Simulation:
             if cause is not None:
                 state.process.undefined[name] = cause
         state.process.broken_off = call.whole is not None
+        # Which of two errors a rank sees may depend on the time: that a peer is gone, or that its
+        # own timeout is over. A failure has all kinds that it can be, and a step that states one of
+        # them agrees.
         stated = calls.expect(state, call.step.expect)
         agreed = tuple(kind for kind in failure.kinds if kind in stated)
         if agreed:
@@ -827,6 +981,13 @@ class Simulation:
         state.state = "ready" if agreed else "raised"
 
     def _end(self, state: RankState, effect: End) -> None:
+        """End a rank in the midst of a step (a fault `exit` or `kill`).
+
+        It returns from nothing any more.
+
+        The event stays `running`, since the step never ended. What others wait for in vain is found
+        when nothing moves any more.
+        """
         assert state.call is not None
         state.state, state.died = "died", effect.how
         state.add_event(state.call, state.clock_s, state="running")
@@ -884,7 +1045,12 @@ class Simulation:
     # ------------------------------------------------------------------ how a call ends
 
     def _go_on(self, state: RankState) -> bool:
-        """Complete the call that the rank is in, if nothing blocks it; whether it goes on."""
+        """Complete the call that the rank is in, if nothing blocks it; whether it goes on.
+
+        A rank waits for all of its works: one of three that is done leaves it where it is. A rank
+        that could go on lingers instead where a function may still change the result before the
+        rank looks at it.
+        """
         if state.state != "blocked" or not all(work.done for work in state.waiting):
             return False
         if self.procedures and self._lingers(state):
@@ -894,7 +1060,12 @@ class Simulation:
         return self._complete(state)
 
     def _complete(self, state: RankState) -> bool:
-        """Finish the call that the rank was in; False if it raised and the rank has ended."""
+        """Finish the call that the rank was in; False if it raised and the rank has ended.
+
+        The rank's time is the latest at which one of its works was done, and not the sum: works of
+        one call run side by side. A work that was done only after the timeout raises, though all is
+        there.
+        """
         call = state.call
         assert call is not None
         works, state.waiting = state.waiting, ()
@@ -924,7 +1095,11 @@ class Simulation:
         return True
 
     def _fail(self, call: Call, works: tuple[matching.Work, ...], start_s: float) -> Raise | None:
-        """Return what a rank raises that waits for calls of functions, or None."""
+        """Return what a rank raises that waits for calls of functions, or None.
+
+        The first of them in the order of the `wait` counts, as `wait_all` in torch raises at the
+        first.
+        """
         for work in works:
             if work.posts and isinstance(work.posts[0], matching.FunctionCall):
                 found = procedure.overdue(work, call, start_s)
@@ -935,7 +1110,13 @@ class Simulation:
     def _store(
         self, state: RankState, work: matching.Work, names: tuple[str, ...]
     ) -> dict[str, Any]:
-        """Store what a work brought into the names that it may write; returns bounds."""
+        """Store what a work brought into the names that it may write; returns bounds.
+
+        `argument` is None for a received message, whose tensor is in the message itself. The bounds
+        are by name, and only of names that are the whole tensor: a view of two rows is judged by
+        the name of what it is a view of. In a run that moves roundings (`way`), what is stored is
+        off by its bound.
+        """
         slack: dict[str, Any] = {}
         buffers.give_back(state, work)
         for post in work.posts:
@@ -961,7 +1142,11 @@ class Simulation:
     def _note_brought(
         self, state: RankState, names: tuple[str, ...], post: matching.Post, argument: str | None
     ) -> None:
-        """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
+        """Note which names a receive fills, whole or in part, and that anyone may have sent it.
+
+        A name stays noted until something else fills it whole. What a later step reads of it
+        depends on the order of arrival.
+        """
         scope = state.process.scope
         if argument is not None or not isinstance(post, matching.Posted):
             if self.brought:
@@ -985,7 +1170,11 @@ class Simulation:
         return move(value, bound, self.way, post.link)
 
     def _note_traffic(self, state: RankState, works: tuple[matching.Work, ...]) -> None:
-        """Note that a rank returns from a step which completes these works."""
+        """Note that a rank returns from a step which completes these works.
+
+        The cost replay needs it: a message that was sent at once costs its sender nothing until the
+        step that waits for it.
+        """
         for work in works:
             for post in work.posts:
                 if isinstance(post, matching.Posted):
@@ -1027,7 +1216,11 @@ class Simulation:
     def _find_written(
         self, state: RankState, call: Call, written: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return what a step may have stored into, and what functions may have by its end."""
+        """Return what a step may have stored into, and what functions may have by its end.
+
+        A function that runs on the rank meanwhile changes names of that rank. These count as
+        written by the step after which the change can be seen.
+        """
         departs = isinstance(call.step.operation, Departure)
         procedures, rank = self.procedures, state.rank
         changed = procedures.find_changed(rank, call.step)
@@ -1103,7 +1296,10 @@ class Simulation:
         return turns + [Turn(rank=receive.rank, pair=(send, receive)) for send, receive in pairs]
 
     def _take(self, turn: Turn) -> None:
-        """Let one thing happen."""
+        """Let one thing happen.
+
+        A message arrives, a function runs, or a rank takes its next step.
+        """
         if turn.pair is not None:
             self._pass_on(*turn.pair)
         elif turn.asked is not None:
@@ -1115,7 +1311,15 @@ class Simulation:
                 self._ready.append(state)
 
     def _meet_held_back(self) -> bool:
-        """Let a receive that names its sender take what an earlier one from anyone held back."""
+        """Let a receive that names its sender take what an earlier one from anyone held back.
+
+            rank 0   recv(any)   recv(from 1)
+            rank 1   send        send
+
+        The second receive must not have the first send while the first could take it. When no
+        choice is left (the first has taken one, or can take none any more), the second takes what
+        remains.
+        """
         for receive in self.mailbox.receives:
             partner = self.mailbox.partner_of(receive)
             if partner is not None:

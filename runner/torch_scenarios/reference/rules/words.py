@@ -1,4 +1,15 @@
-"""What the rules say of a mistake: its symptom, in words, with every place that it concerns."""
+"""What the rules say of a mistake: its symptom, in words, with every place that it concerns.
+
+A symptom is made of clauses, each with the place in the file that it is about. The message is their
+texts, one after the other; with the places behind them in a terminal, and as related information in
+an editor:
+
+    the members of world enter `all_reduce` with different reduce ops: rank 1 passes max
+    (a.yaml:9), ranks 0 and 2-3 pass sum (a.yaml:7)
+
+`kind` is what makes two symptoms one: the same disagreement is found by each member, and in each
+order that is tried, and is to be reported once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +40,11 @@ def name_disagreement(
     members: Mapping[int, CollectivePost],
     disagreement: Disagreement,
 ) -> Symptom:
-    """Say what the members of a collective disagree on: the fewest ranks first."""
+    """Say what the members of a collective disagree on: the fewest ranks first.
+
+    What most ranks pass is taken for what was meant, so that `odd` are the others. Of two ranks
+    that differ neither is usual, and the value of the lower rank counts as that.
+    """
     values = disagreement.values
     usual = Counter(values.values()).most_common(1)[0][0]
     odd = tuple(match.group.ranks[at] for at in sorted(values) if values[at] != usual)
@@ -72,7 +87,12 @@ def _places(
 
 
 def name_misfit(send: Posted, receive: Posted, name: str, sends: str, receives: str) -> Symptom:
-    """Say how the two ends of a message do not fit."""
+    """Say how the two ends of a message do not fit.
+
+        rank 0 in `send` sends 4 x float32, and rank 1 in `recv` receives 3 x float32
+
+    `name` is the diagnosis, `sends` and `receives` the verbs with what they have.
+    """
     ends = ((send, sends), (receive, receives))
     return Symptom(
         name=name,
@@ -88,7 +108,11 @@ def name_misfit(send: Posted, receive: Posted, name: str, sends: str, receives: 
 
 
 def name_second_wait(state: RankState, call: Call, work: Work) -> Symptom:
-    """Say for which work a rank waits once more."""
+    """Say for which work a rank waits once more.
+
+    The place of the wait is one clause, and that of the call that started the work the other: the
+    mistake is mostly between the two, where a loop begins or a handle is used again.
+    """
     busy = work.call
     return _of_call(
         "double_wait",
@@ -111,7 +135,11 @@ def name_destroyed(state: RankState, call: Call, message: str) -> Symptom:
 
 
 def name_unequal(state: RankState, call: Call, operation: Compound) -> Symptom | None:
-    """Say what a step of a model does not compute as one process would; None where it does."""
+    """Say what a step of a model does not compute as one process would; None where it does.
+
+    `nth` counts how often the rank has taken the step: gradients that are not averaged often agree
+    in the first step of an optimizer and differ from the second on.
+    """
     unequal = operation.unequal(call.entry)
     if unequal is None:
         return None
@@ -156,7 +184,13 @@ def name_failed(asked: FunctionCall, message: str) -> Symptom:
 
 
 def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Symptom:
-    """Say why torch refuses a call; of a tensor that a rank lacks, which, and who has it."""
+    """Say why torch refuses a call; of a tensor that a rank lacks, which, and who has it.
+
+    torch's own message for a tensor that is None is about a type ("expected Tensor, got NoneType").
+    The reader needs another: that `x` is given on rank 0 alone, or is made by a step that this rank
+    has not taken yet. So the names that the argument reads are looked through for one without a
+    value.
+    """
     where = f"rank {state.rank} in `{call.label}`"
     lacking = _find_lacking(run, state, call, refusal)
     if refusal.lacks is None:
@@ -196,7 +230,12 @@ def _makers(run: Run) -> dict[str, Any]:
 
 
 def _origin_of(run: Run, state: RankState, call: Call, name: str) -> Clause:
-    """Say where a name gets its value, and on which ranks."""
+    """Say where a name gets its value, and on which ranks.
+
+    Of a tensor of `tensors:` the place is its definition. Of another it is the first step that
+    makes it: behind the call in the file it is "has not yet taken", before it "does not take",
+    since the rank went past.
+    """
     tensors = run.plan.scenario.tensors
     if name in tensors:
         holders = [other.rank for other in run.ranks if other.initial.get(name) is not None]

@@ -110,7 +110,17 @@ class Mail:
 
 
 def _pairs(one: Messages, two: Messages) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return the rows of two posts, the one of sends and the other of receives, that meet."""
+    """Return the rows of two posts, the one of sends and the other of receives, that meet.
+
+    None where no row does. Eight ranks of a ring, of which each sends to the next:
+
+        sends      ranks 0 .. 7    peers 1 .. 7, 0
+        receives   ranks 0 .. 7    peers 7, 0 .. 6
+        pairs      rows 0 .. 7  and  1 .. 7, 0
+
+    A row meets that of its peer if the peer names the rank in turn, has the same tag, and neither
+    has met another. The smaller post is the one that looks, since each of its rows is one look-up.
+    """
     same_tag: Any = one.tags == two.tags if _single(one.tags) and _single(two.tags) else None
     if same_tag is False:
         return None
@@ -140,7 +150,13 @@ def _single(tags: Any) -> bool:
 def _deliver(
     send: Messages, sent: NDArray[np.int64], receive: Messages, got: NDArray[np.int64]
 ) -> None:
-    """Put what was sent before those who receive it; raises Beyond where it does not fit."""
+    """Put what was sent before those who receive it; raises Beyond where it does not fit.
+
+    A message has elements and no shape: `[1, 4]` fills `[2, 2]`. Hollow payloads (of a forecast)
+    have a shape and a dtype alone, so that nothing is copied. Where all rows are received in order,
+    what was sent is taken as it is; else it is put into an array of zeros, whose other rows come
+    with later posts.
+    """
     shape = receive.payload.shape
     leave_apart(misfit(_content(send), _content(receive)))
     if is_hollow(send.payload.take(sent[:1])):
@@ -218,6 +234,8 @@ class MessageEvaluator:
         arguments = {param.name: param.default for param in operation.params}
         first = {**arguments, **{name: argument_of(value, 0) for name, value in said.items()}}
         entry = Entry(rank=rank, group=self._memory.groups[group][number], arguments=first)
+        # Which way a message of a list goes is the same on every rank, since `op: isend` is a word
+        # of the list and no expression. So one rank is asked for all.
         for post, message in zip(posts, operation.messages(entry), strict=True):
             post.sends = message.sends
         return posts
@@ -230,7 +248,11 @@ class MessageEvaluator:
         forms: Mapping[str, Form],
         scene: Scene,
     ) -> tuple[Messages, dict[str, Any]]:
-        """Return one message of each rank, and its arguments but for the tensor."""
+        """Return one message of each rank, and its arguments but for the tensor.
+
+        `at` is its place in the list of the call, 0 where the call is one message. A peer or a tag
+        that is the same for all ranks is an int, one that differs an array `[L]`.
+        """
         kinds = {param.kind: param for param in params}
         world, inside, tag = (
             self._integer(forms.get(kinds[kind].name), kinds[kind], scene)
@@ -265,7 +287,15 @@ class MessageEvaluator:
         inside: int | Lanes | None,
         active: Active,
     ) -> NDArray[np.int64] | None:
-        """Return the peers in world ranks `[L]`; None where torch refuses one, or none is given."""
+        """Return the peers in world ranks `[L]`; None where torch refuses one, or none is given.
+
+        `world` is what the call gives as a world rank (`dst`), `inside` what it gives as a rank of
+        its group (`group_dst`); one of the two must be there. With the groups [0, 2] and [1, 3],
+        `group_dst: 1` is rank 2 on rank 0 and rank 3 on rank 1.
+
+        What all ranks of the world have evaluated to the same array as before has the same peers: a
+        loop of a thousand rounds of `dst: rank + 1` checks them once.
+        """
         given: Any = world if inside is None else inside
         known = self._peers.get((step.index, at))
         if known is not None and known[0] is given and active.everyone:
@@ -291,7 +321,14 @@ class MessageEvaluator:
     def _world_ranks(
         self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return world ranks for ranks inside of each rank's own group; -1 for none."""
+        """Return world ranks for ranks inside of each rank's own group; -1 for none.
+
+        The table has a row for each group of the name, and a last column of -1 to which all numbers
+        go that are outside of a group, the negative ones included: NumPy would count these from the
+        end.
+
+            groups [0, 2] and [1, 3]    table [[0, 2, -1], [1, 3, -1]]
+        """
         groups = self._memory.groups[group]
         table = np.full((len(groups), max(each.size for each in groups) + 1), -1, np.int64)
         for number, each in enumerate(groups):
@@ -309,7 +346,14 @@ def part_items(
 ) -> list[tuple[Active, Items]] | None:
     """Return the ranks on which the same items of a list are there, and these items.
 
-    None for a call whose items are there on every rank.
+    None for a call whose items are there on every rank. If 8 ranks in a line each send to their
+    neighbours, an item for the one before and one for the one behind, they are three parts:
+
+        rank 0        the one behind
+        ranks 1 - 6   both
+        rank 7        the one before
+
+    Each part is evaluated as a call of its own, with a column for each of its items.
     """
     param = find_list(operation)
     if param is None:
@@ -414,7 +458,10 @@ class Collectives:
         return not self._open
 
     def positions(self, name: str, active: Active) -> NDArray[np.int64]:
-        """Return how many collectives each of these ranks has entered on its group of a name."""
+        """Return how many collectives each of these ranks has entered on its group of a name.
+
+        Ranks that differ in it enter other collectives, and so cannot enter as one post.
+        """
         entered = self.entered.get(name)
         if entered is None:
             entered = self.entered[name] = np.zeros(active.world_size, np.int64)
@@ -454,6 +501,12 @@ class Collectives:
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
     ) -> Iterator[tuple[Entering, Any]]:
+        """Compute the groups that are complete by this post, and yield whose rows are done.
+
+        Rows are None where all rows of a post are done. Without values (a forecast) only agreement
+        is looked at; without tensors, and with nothing to disagree on, no group is looked at for
+        itself.
+        """
         if self._memory.hollow:
             _police_agreement(self._memory, name, here, whole)
         elif _says_something(here.operation, here.posts):
@@ -467,7 +520,14 @@ class Collectives:
                 yield post, np.flatnonzero(done)
 
     def _settle(self, group: Group, posts: list[Entering]) -> None:
-        """Compute what the members of one group hold afterwards."""
+        """Compute what the members of one group hold afterwards.
+
+        Members may be in several posts, and in any order in them. Each part has, for the members
+        that entered by one post, their ranks in the group and their rows in the post:
+
+            group [4, 2, 9]     post A of ranks 0 - 4: members 0, 1 in rows 4, 2
+                                post B of ranks 5 - 9: member 2 in row 4
+        """
         members = np.asarray(group.ranks, np.int64)
         parts = []
         for post in posts:
@@ -498,6 +558,8 @@ def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray
         varied = any(isinstance(value, np.ndarray) for value in post.arguments.values())
         for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
             group = groups[number]
+            # What torch refuses depends on the shapes and on the size of the group: of 512 groups
+            # of two with the same shapes one is enough.
             if not whole[number] or (group.size in looked and not varied):
                 continue
             looked.add(group.size)
@@ -507,6 +569,11 @@ def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray
 
 
 def _likeness(value: Value) -> Any:
+    """Return what of an argument members must have in common: tensors their shape and dtype.
+
+    An array `[L]` (of ranks, one for each row) is like every other one; whether it is the same
+    within a group is looked at by :func:`_police_roots`.
+    """
     if isinstance(value, Stack):
         return value.shape, value.dtype
     return np.ndarray if isinstance(value, np.ndarray) else (value.__class__, repr(value))
@@ -524,7 +591,13 @@ _Part = tuple[Entering, NDArray[np.int64], NDArray[np.int64]]
 
 
 def _settle_alike(group: Group, parts: list[_Part]) -> bool:
-    """Compute one result for all members, from what they give stacked; False where none is."""
+    """Compute one result for all members, from what they give stacked; False where none is.
+
+    An all_reduce of 1,024 ranks is one sum over the first dimension of `[1024, *shape]`, written to
+    all rows at once. It needs an operation that has such a `common` result, and members that give
+    tensors of one shape and the same plain arguments. What members disagree on, or torch refuses,
+    is looked at for two entries only: the others have the same.
+    """
     operation = parts[0][0].operation
     if type(operation).common is Collective.common:
         return False
@@ -579,7 +652,10 @@ def _stacks(group: Group, operation: Operation, parts: list[_Part]) -> dict[str,
 
 
 def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any] | None:
-    """Return the tensors of all members `[n, *shape]`; None where they are not of one kind."""
+    """Return the tensors of all members `[n, *shape]`; None where they are not of one kind.
+
+    All rows of one post in ascending order are the stack already, and no copy is made.
+    """
     if len({(each.shape, each.dtype) if _is_stack(each) else None for each in given}) > 1:
         return None
     (post, _, rows), first = parts[0], given[0]
@@ -601,7 +677,10 @@ def _is_list(value: Value) -> bool:
 
 
 def _settle_each(group: Group, parts: list[_Part]) -> None:
-    """Compute each member's result, from the entries of all."""
+    """Compute each member's result, from the entries of all.
+
+    The slow way, and the one that always works: as the walk does it, one entry for each member.
+    """
     placed: dict[int, tuple[Entering, int]] = {}
     for post, there, rows in parts:
         pairs = zip(there.tolist(), rows.tolist(), strict=True)
@@ -634,7 +713,12 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
 def entries(
     memory: Memory, operation: Collective, name: str, post: Entering, step: Step
 ) -> Iterator[Enter | EnterGroups]:
-    """Yield who enters a collective with how many bytes: the ranks of each group apart."""
+    """Yield who enters a collective with how many bytes: the ranks of each group apart.
+
+    Members of a group send the same, unless one of them is the root: then each is asked. The values
+    do not matter for that, so that tensors are handed over hollow: zeros with a stride of 0, which
+    take no memory whatever their shape.
+    """
     if memory.hollow:
         together = _enter_together(memory, operation, name, post, step)
         if together is not None:
@@ -678,7 +762,10 @@ def entries(
 def _enter_together(
     memory: Memory, operation: Collective, name: str, post: Entering, step: Step
 ) -> EnterGroups | None:
-    """Return who enters, for all groups at once; None where members send different bytes."""
+    """Return who enters, for all groups at once; None where members send different bytes.
+
+    A forecast of 4,096 ranks has 512 groups of 8 that gather at once: one entry in place of 512.
+    """
     groups = memory.groups[name]
     members, keys = memory.list_groups(name)
     varied = any(isinstance(value, np.ndarray) for value in post.arguments.values())
@@ -726,7 +813,13 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
 
 
 def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
-    """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array."""
+    """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array.
+
+    `into` is `results` or `bounds` of the post. Rows that have nothing yet are 0 and are not looked
+    at before their group is complete. Raises Beyond for what has no column: a value that is
+    undefined on some ranks, or of another size than what was given (the object of an
+    `all_gather_object`).
+    """
     given = post.arguments.get(argument)
     parts = value if isinstance(value, list) else [value]
     unclear = any(isinstance(each, Undefined) for each in parts)
@@ -814,9 +907,10 @@ class Calls:
         return active.among(mask) if mask.any() else None
 
     def _names(self, named: Form, scene: Scene) -> tuple[list[dict[str, Any]], Any]:
-        """Return the handles that are waited for, in order: each by the rows on which it is named.
+        """Return the handles that are waited for, in order, and the argument as a label shows it.
 
-        And the argument itself, as a label shows it.
+        Each handle is by its name with the rows on which that is meant. `[w, rank % 2]`, an item of
+        a list of handles, means `w[0]` on the even rows and `w[1]` on the odd ones.
         """
         given = self._evaluation.read(named, scene, _read_handles)
         found: list[dict[str, Any]] = []
@@ -832,6 +926,11 @@ class Calls:
         return found, given if isinstance(given, str) else said
 
     def _inside(self, group: str, active: Active) -> Active | None:
+        """Return the ranks that are members of their group of a name; None if none is.
+
+        For a group without all ranks the numbers of the others are negative. Groups never change
+        once they are made, so that the answer for the whole world is kept.
+        """
         if group == WORLD:
             return active
         if active.everyone and group in self._members:
@@ -915,7 +1014,14 @@ def _read_handles(given: Value) -> str | list[Any]:
 
 
 def _index(name: str, index: int | Lanes) -> tuple[dict[str, Any], Any]:
-    """Return the handles `name[index]` by the rows on which each is meant, and the index itself."""
+    """Return the handles `name[index]` by the rows on which each is meant, and the index itself.
+
+    >>> _index("w", 3)
+    ({'w[3]': slice(None, None, None)}, 3)
+    >>> handles, numbers = _index("w", Lanes(np.array([0, 1, 0])))
+    >>> {name: rows.tolist() for name, rows in handles.items()}, numbers.tolist()
+    ({'w[0]': [0, 2], 'w[1]': [1]}, [0, 1, 0])
+    """
     if isinstance(index, int):
         return {f"{name}[{index}]": slice(None)}, index
     numbers = index.values.astype(np.int64)

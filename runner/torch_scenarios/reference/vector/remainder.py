@@ -126,7 +126,11 @@ class Remainder:
         return self._cohort_state.record.traffic.copy()
 
     def position(self, key: str, rank: int) -> int:
-        """Return how many collectives a rank has entered on a group."""
+        """Return how many collectives a rank has entered on a group.
+
+        The cohorts count by the name of groups, the walk by a group's key. All counts are turned
+        over when the first is asked for, since a run asks for most of them.
+        """
         if not self._entered:
             for name, counts in self._cohort_state.collectives.entered.items():
                 numbers = self._cohort_state.memory.group_numbers(name)
@@ -137,7 +141,13 @@ class Remainder:
         return self._entered.get((key, rank), 0)
 
     def count_posted(self, ends: tuple[str, int, int | None, int, bool]) -> int:
-        """Return how many messages a rank has posted to or from these ends."""
+        """Return how many messages a rank has posted to or from these ends.
+
+        `ends` are the key of the group, the rank, its peer (None for anyone), the tag, and whether
+        it sends. The number goes on in the walk, so that the third message of a link is `#7:2`
+        there too, although the cohorts counted the first two. What the rank is blocked in is not in
+        the record yet, and is counted from its stand; a `wait` posts nothing.
+        """
         rank = ends[1]
         if rank not in self._posted:
             counted: Counter[tuple[Any, ...]] = Counter()
@@ -187,6 +197,8 @@ class Remainder:
         """Let a process know the numbers that its rank has named before a step, and its loops."""
         for name, value in instance.variables.items():
             number = value.of(process.rank) if isinstance(value, Named) else value
+            # Cohorts may have evaluated a number before any rank came to the step that names it. A
+            # rank before that step must not know it yet.
             early = (
                 name in self._cohort_state.early_numbers and self._named.get(name, until) >= until
             )
@@ -194,7 +206,12 @@ class Remainder:
                 process.scope[name] = number
 
     def state(self, rank: int, arrays: Arrays, ledger: Ledger) -> RankState:
-        """Return a rank where it stands, with nothing under way yet."""
+        """Return a rank where it stands, with nothing under way yet.
+
+        Its tensors are copies, for the columns serve other runs as well. A rank that is ready has a
+        walker that begins after the last step it took; one that is blocked gets its walker by
+        :meth:`enter`, when the call is known that it is blocked in.
+        """
         process = Process(self._plan, rank, arrays, initialise=False, ledger=ledger)
         scenario, memory = self._plan.scenario, self._cohort_state.memory
         for name in (*self._plan.introduced, *scenario.tensors, *scenario.objects):
@@ -235,7 +252,13 @@ class Remainder:
     def enter(
         self, state: RankState, matches: CollectiveMatches, mailbox: Mailbox
     ) -> list[CollectivePost | Posted]:
-        """Let a rank have under way what it has; returns what waits for others."""
+        """Let a rank have under way what it has; returns what waits for others.
+
+        Works are made first, in the order of their calls, and then the posts of each, which are
+        numbered over all ranks of a work. A handle whose work is over stays valid, as in torch: the
+        rank may wait for it again. What the rank is blocked in becomes its call, and the walk goes
+        on behind it.
+        """
         stand = self._cohort_state.blocked_ranks.stand_of(state.rank)
         found = list(self._open.get(state.rank, ()))
         known = {id(work) for work, _ in found}
@@ -282,6 +305,9 @@ class Remainder:
         process, instance = state.process, of.instance
         self._name(process, instance, instance.step.index)
         try:
+            # The arguments are evaluated on what the rank holds now. With `dst: n` and a later step
+            # that makes another `n` this is another call, and the rank must be walked from the
+            # beginning.
             call = process.call(instance.step, instance.iteration)
         except ScenarioError:
             call = None
