@@ -48,7 +48,13 @@ _READ = ("tensor", "object", "parameter", "matrix key", "number", "group")
 
 
 def offers(place: CursorPlace, names: TextNames) -> dict[str, str]:
-    """Return what may be written at a place, each with what it means."""
+    """Return what may be written at a place, each with what it means.
+
+    steps:
+      - all_|           all_gather, all_reduce, all_to_all, each with the first line of its page
+      - all_reduce: {|  tensor, op, group, async_op: its parameters
+      - all_reduce: {op: |  sum, avg, min, max: the words of the parameter
+    """
     found = _values(place, names) if place.in_value else _keys(place, names)
     return {word: about for word, about in found.items() if word.startswith(place.prefix)}
 
@@ -58,6 +64,7 @@ def _descriptions(parts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _keys(place: CursorPlace, names: TextNames) -> dict[str, str]:
+    """Return the keys that a mapping at this place may have; none where the language fixes none."""
     path = place.path
     operation = BY_NAME.get(place.key)
     if operation is not None:
@@ -90,6 +97,11 @@ def _list_tensors(names: TextNames) -> dict[str, str]:
 
 
 def _values(place: CursorPlace, names: TextNames) -> dict[str, str]:
+    """Return what may follow a key: its words where it has some, else the names of the right sort.
+
+    Anything else may be an expression: then it is every name of the text, `rank`, `world_size`, and
+    the functions.
+    """
     key = place.key
     param = _param(place)
     if key in _WORDS:

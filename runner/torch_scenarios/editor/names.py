@@ -84,6 +84,11 @@ def _of_sections(root: Span) -> Iterator[tuple[str, Span]]:
 
 
 def _definitions(root: Span, text: str) -> Iterator[tuple[str, NamedPlace]]:
+    """Yield each name that the tree of a text defines, with its place.
+
+    Names come from the sections at the top, from `as:` (a handle, `w[rank]` under the name `w`),
+    from steps that assign (`compute`), and from those that make a group (`name:` of `new_group`).
+    """
     for section, value in root.entries:
         for key, _ in value.entries if section.text in SECTIONS else ():
             yield key.text, _place(SECTIONS[section.text], key.text, key.start, text)
@@ -118,7 +123,11 @@ def _entries(span: Span, parent: str) -> Iterator[tuple[str, Span, Span]]:
 
 
 def _scan_lines(text: str) -> Iterator[tuple[str, NamedPlace]]:
-    """Yield what the lines of a text define that cannot be read."""
+    """Yield what the lines of a text define that cannot be read.
+
+    It goes by indentation and by braces of the first level, as people write: what is one level
+    below `tensors:`, and the keys of `tensors: {x: ..., y: ...}` on one line.
+    """
     section, at = "", 0
     for line in text.splitlines(keepends=True):
         top = _SECTION.match(line)
@@ -186,7 +195,11 @@ def _scalars(span: Span, parent: str, *, key: str) -> Iterator[Span]:
 
 
 def _is_keyword(word: str, inside: str) -> bool:
-    """Whether a key is one of the language, inside of the value of the key `inside`."""
+    """Whether a key is one of the language, inside of the value of the key `inside`.
+
+    A tensor may be called `op`: in `tensors: {op: 1}` it is a name, in `all_reduce: {op: sum}` a
+    parameter, and in `compute: {y: op + 1}` a name again. A rename must tell them apart.
+    """
     operation = BY_NAME.get(inside)
     naming = operation is not None and any(param.kind in _NAMING for param in operation.params)
     if naming or inside in SECTIONS or inside in {"sets", "with"}:

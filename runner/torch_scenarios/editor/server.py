@@ -99,7 +99,13 @@ def _on_close(server: ScenarioServer, params: lsp.DidCloseTextDocumentParams) ->
 
 
 async def _diagnose(server: ScenarioServer, uri: str) -> None:
-    """Analyse the last version of a text, and publish what is wrong with it."""
+    """Analyse the last version of a text, and publish what is wrong with it.
+
+    Texts wait in `server.turn` for each other. Who comes last finds that the version it would look
+    at was looked at by another call, and returns: of ten keystrokes during an analysis one more is
+    made, and not ten. A result for a text that has changed meanwhile is not shown, since its places
+    are wrong.
+    """
     async with server.turn:
         if not _is_open(server, uri):
             return
@@ -140,6 +146,11 @@ def _path(document: TextDocument) -> Path:
 
 
 def _diagnostics(document: TextDocument, found: Mistakes) -> list[lsp.Diagnostic]:
+    """Return what is wrong as the protocol has it, each at its place.
+
+    Of a text that is invalid the problems are errors, else warnings; findings of the analysis are
+    errors always. The title of a finding is followed by its reasons and its first hint.
+    """
     invalid = found.is_invalid
     error, warning = lsp.DiagnosticSeverity.Error, lsp.DiagnosticSeverity.Warning
     made = [
@@ -186,6 +197,11 @@ def _between(document: TextDocument, start: int, end: int) -> lsp.Range:
 
 
 def _act(server: ScenarioServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    """Return the edits that mend what is wrong in a range; none for a text that has changed since.
+
+    One that is sure (`--fix` would make it) is marked as preferred: editors apply it by a single
+    key.
+    """
     uri = params.text_document.uri
     document = server.workspace.get_text_document(uri)
     version, found = server.found.get(uri, (None, Mistakes()))
@@ -246,6 +262,11 @@ def _offer(document: TextDocument, position: lsp.Position) -> list[lsp.Completio
 
 
 def _word_at(document: TextDocument, position: lsp.Position) -> tuple[str, int, int] | None:
+    """Return the word at a position with its first and last offset; None where there is none.
+
+    A dotted name (`mesh.dp`) is one word, since a group is called so. A cursor right behind a word
+    is at it.
+    """
     text, offset = document.source, document.offset_at_position(position)
     start = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
@@ -294,7 +315,10 @@ def _ranks(document: TextDocument, name: str) -> str | None:
 
 
 def _values(document: TextDocument, name: str, line: int) -> str | None:
-    """Return what each rank holds under a name after the step in a line, by the analysis."""
+    """Return what each rank holds under a name after the step in a line, by the analysis.
+
+    It is what `scenario show --values` prints of that step, less the lines of other names.
+    """
     try:
         (scenario, *_) = load_content(_path(document), document.source.encode(), limits=_LIMITS)
         result = result_of(analyse(scenario, _LIMITS))
@@ -335,7 +359,11 @@ async def _rename(server: ScenarioServer, params: lsp.RenameParams) -> lsp.Works
 
 
 def _change_name(document: TextDocument, old: str, new: str) -> lsp.WorkspaceEdit | None:
-    """Rename something everywhere; nothing where the new name is taken or is not a name."""
+    """Rename something everywhere; nothing where the new name is taken or is not a name.
+
+    What is not a name in this place is found by the analysis: a text with more mistakes than before
+    is not taken.
+    """
     text = document.source
     names = names_in(text).places
     if old not in names or new in names:

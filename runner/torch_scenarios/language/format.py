@@ -115,7 +115,13 @@ class Lines(Struct):
     # ------------------------------------------------------------------ tokens
 
     def take(self, token: Any) -> None:
-        """Take the next token of the text; raises ExoticLayoutError."""
+        """Take the next token of the text; raises ExoticLayoutError.
+
+        A stack of open blocks, each with the column where it begins and where it should:
+
+            steps:              block of keys   0 -> 0
+                - set: ...      list            4 -> 2     the items' keys   6 -> 4
+        """
         line, column = token.start_mark.line, token.start_mark.column
         self.anchors = self.anchors or isinstance(token, _MARKING)
         if isinstance(token, _FOREIGN):
@@ -152,6 +158,12 @@ class Lines(Struct):
         self._place(line, column, self._blocks[-1].new)
 
     def _dash(self, line: int, column: int) -> None:
+        """Note the dash of an item.
+
+        YAML lets the dashes of a list lie in the column of the key above. For such a list the
+        scanner sends no token that opens it, and none that closes it: its block is opened by the
+        first dash, and closed by the next key or the end of the block around it.
+        """
         if not self._blocks[-1].sequence:
             self._blocks.append(
                 _Block(sequence=True, old=column, new=self._below(), indentless=True)
@@ -163,7 +175,11 @@ class Lines(Struct):
         row.waiting = True
 
     def _place(self, line: int, column: int, new: int) -> None:
-        """Note the first token of a line, or of what follows its dashes."""
+        """Note the first token of a line, or of what follows its dashes.
+
+        `- - x` has two dashes on one line. What follows them is placed by how many there are, with
+        any blanks between.
+        """
         row = self.rows.get(line)
         if line in self.inside:
             raise ExoticLayoutError
@@ -205,6 +221,12 @@ class Lines(Struct):
             self.inside[line] = Inside(shift, floor)
 
     def _block_scalar(self, header: int, column: int) -> None:
+        """Note the lines of a text behind `|` or `>`.
+
+        No token says where it ends. Its own column is that of its first line that is not blank, or
+        what a digit states (`|2`); it ends before the first line that begins left of it. Blank
+        lines at its end belong to it only with `|+`.
+        """
         found = _HEADER.match(self.lines[header], column)
         outer = self._blocks[-1] if self._blocks else _Block(sequence=False, old=0, new=-STEP)
         given = int(found.group(1) or 0) if found else 0
@@ -249,7 +271,13 @@ def blanks_before(line: str) -> int:
 
 
 def indent(text: str) -> str:
-    """Return a text with the columns where its structure should begin.
+    r"""Return a text with the columns where its structure should begin.
+
+    >>> print(indent("steps:\n    -   barrier:\n        # of all\n        expect: {}\n"), end="")
+    steps:
+      - barrier:
+        # of all
+        expect: {}
 
     `text` has line feeds only. Raises ExoticLayoutError where it had better be left alone.
     """
@@ -299,7 +327,12 @@ def _inside(line: str, inside: Inside | Literal) -> str:
 
 
 def _comment_columns(found: Lines) -> dict[int, int]:
-    """Return where each comment belongs: in the column of what follows, or of what is open."""
+    """Return where each comment belongs: in the column of what follows, or of what is open.
+
+    A comment in the column of the next token is about that, and moves with it. Another one keeps
+    its distance to the innermost open block that begins left of it: so does one at the end of a
+    list, which is about the items above.
+    """
     columns: dict[int, int] = {}
     comments = set(found.comments())
     levels: list[tuple[int, int]] = []
@@ -416,7 +449,18 @@ class _Flow(Struct):
         return self.text[0] + ", ".join(str(part) for part in parts) + self.text[1]
 
     def lay(self, column: int, behind: int) -> list[str]:
-        """Return its lines from a column on, as :meth:`_Entry.lay`."""
+        """Return its lines from a column on, as :meth:`_Entry.lay`.
+
+        On one line if it fits, with the `behind` columns that follow it on its last line. Else each
+        entry goes on the line before it as long as there is room, and a collection within is laid
+        out by itself, from the column where it comes. With a WIDTH of 30:
+
+            compute: {y: x + 1,
+                      z: [1, 2000, 30000,
+                          40000], abc: 2}
+
+        A comment ends its line: the next entry begins a new one, and so does the closing bracket.
+        """
         flat = self.flat()
         if flat is not None and (
             column + len(flat) + behind <= WIDTH or not self._is_collection or not self.entries
@@ -546,7 +590,10 @@ def offset(mark: Any, starts: list[int]) -> int:
 
 
 def space(text: str) -> str:
-    """Return a text with its flow collections laid out, and one blank after a key's colon.
+    r"""Return a text with its flow collections laid out, and one blank after a key's colon.
+
+    >>> space("tensors:   {x: [1,2],   y : 3}\n")
+    'tensors: {x: [1, 2], y: 3}\n'
 
     `text` has line feeds only. Raises yaml.YAMLError where it is no YAML.
     """
@@ -640,7 +687,15 @@ class _Text(Struct, frozen=True, kw_only=True):
 
 
 def order(text: str, tree: Node) -> str:
-    """Return a text with the keys of its top and of its steps in their order.
+    r"""Return a text with the keys of its top and of its steps in their order.
+
+    >>> from torch_scenarios.errors import Source
+    >>> text = "steps:\n  - expect: {}\n    barrier:\nworld_size: 2\n"
+    >>> print(order(text, parse(Source(path="a.yaml", text=text), limits=Limits())), end="")
+    world_size: 2
+    steps:
+      - barrier:
+        expect: {}
 
     `tree` is the tree of `text`. Raises ExoticLayoutError where the text cannot be understood.
     """
@@ -705,7 +760,12 @@ def _step_rank(key: str) -> int:
 def _sort(
     entries: list[tuple[str, int, int]], end: int, whole: _Text, rank: Callable[[str], int]
 ) -> None:
-    """Put the lines of one mapping's entries in order, in place; the number of lines stays."""
+    """Put the lines of one mapping's entries in order, in place; the number of lines stays.
+
+    The first entry of a step has the dash in its first line. The dash stays where it is: it is cut
+    off before the entries move, and put before the one that is first then. If that one has a
+    comment above, nothing moves, for the comment would come behind the dash.
+    """
     order = sorted(range(len(entries)), key=lambda number: rank(entries[number][0]))
     if order == list(range(len(entries))):
         return
@@ -739,7 +799,12 @@ def _with_blanks_between(moved: list[list[str]], was_first: list[str]) -> list[s
 def _chunks(
     entries: list[tuple[str, int, int]], end: int, whole: _Text
 ) -> list[tuple[int, int]] | None:
-    """Return the lines of each entry, its comments above included; None where that is unsafe."""
+    """Return the lines of each entry, its comments above included; None where that is unsafe.
+
+    Unsafe are two keys on one line; a comment with a blank line below it, which may be about
+    several keys; one in another column; and one above the first key of the file, which may be about
+    the file.
+    """
     starts = [line for _, line, _ in entries]
     column = entries[0][2]
     if len(set(starts)) < len(starts):
@@ -805,6 +870,9 @@ def format_file(path: Path | str, content: bytes, limits: Limits) -> bytes:
     text = source.text.replace("\r\n", "\n")
     if "\r" in text or any(each in text for each in _RARE_BREAKS):
         return content
+    # The first that leaves the meaning as it is: all three steps, else without the order of keys,
+    # else columns alone. A file with an anchor keeps the order of its keys so, and is laid out
+    # nevertheless.
     for lay in (_order_text, _space_text, _indent_text):
         made = _try(lay, text, source.path, limits)
         if made is not None and _says_the_same(text, made, tree, source.path, limits):
@@ -877,7 +945,11 @@ def comments(text: str) -> Counter[str]:
 
 
 def _comments(text: str) -> Iterator[str]:
-    """Yield what follows each `#` that the scanner passes over between two tokens."""
+    """Yield what follows each `#` that the scanner passes over between two tokens.
+
+    A `#` inside of a value is no comment, and is never between tokens. Behind the head of a block
+    scalar (`|  # note`) is one that belongs to the token itself: it is looked for on its own.
+    """
     lines = text.split("\n")
     line = column = 0
     for token in yaml.scan(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):

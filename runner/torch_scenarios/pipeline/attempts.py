@@ -49,6 +49,9 @@ def analyse(
     """Plan, simulate and judge one case without a run; on one backend, if it is meant for that.
 
     With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
+
+    It raises nothing: a problem of the file, a bound that is exceeded, even a mistake of this
+    program is the verdict of this case, and the next one is analysed.
     """
     from torch_scenarios.model.groups import plan
     from torch_scenarios.reference import derive, simulate
@@ -125,7 +128,11 @@ def find_lacks(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str,
 def _with_lacking(
     backend: str, lacked: tuple[str, ...], scenario: Scenario, predicted: Trace, verdict: Verdict
 ) -> Verdict:
-    """Add a warning that a backend lacks what a case needs, with what it makes of the program."""
+    """Add a warning that a backend lacks what a case needs, with what it makes of the program.
+
+    a backend without tags, of a program that receives by tag in another order than it was sent:
+    a run on it is UNSUPPORTED; there it is predicted to deadlock, because ...
+    """
     forecast = predicted.on(backend)
     ends = ""
     if forecast.outcome != predicted.outcome:
@@ -166,7 +173,10 @@ PROVED_BYTES, PROVED_STEPS, PROVED_RANKS = 2**26, 20_000, 64
 def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     """Analyse a case for what it costs: by shapes alone, and by its values where these are few.
 
-    Where shapes do not tell, or the program is small, the reference computes it as for a verdict.
+    Shapes are enough for traffic and memory, for any number of ranks; whether the values are right
+    they do not say. So a small program is computed as for a verdict, and a mistake in it is found
+    on the way. One whose traffic depends on values (a peer computed of a tensor) is computed too,
+    however large it is.
     """
     from torch_scenarios.expressions.hollow import boundless
     from torch_scenarios.model.groups import plan
@@ -311,6 +321,9 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
 def with_needs(plan: Plan, predicted: Trace, lacks: Lacks, limits: Limits) -> Trace:
     """Return what is predicted, with what the case needs of that which a run may lack.
 
+    A backend that lacks a word in general may be forecast to do without it in this case: such words
+    are spared, unless a plugin declares itself that it lacks them.
+
     Raises ScenarioError where a bound is exceeded.
     """
     from torch_scenarios.reference import derive
@@ -329,7 +342,7 @@ def with_needs(plan: Plan, predicted: Trace, lacks: Lacks, limits: Limits) -> Tr
 
 
 def needs_of(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[str, ...] | str:
-    """Return the words of what a case needs, or why they are not known."""
+    """Return the words of what a case needs, or in one text why they are not known."""
     found = analyse(scenario, limits)
     if found.plan is None or found.predicted is None:
         problems = [problem.message for problem in found.verdict.problems]
@@ -387,8 +400,11 @@ def _may_follow(finding: Finding, steps: frozenset[int]) -> bool:
 def repeat(analysis: Analysis, executor: Executor, times: int) -> Result:
     """Run a case several times: FLAKY where it does not always come to the same.
 
-    The result is that of the first run that failed, else of the first that came to nothing. A
-    case that the analysis judges, or that cannot run, is tried once.
+    The result is that of the first run that failed, else of the first that came to nothing. A case
+    that the analysis judges, or that cannot run, is tried once.
+
+        PASSED PASSED FAILED    FLAKY, with what the third run showed
+        PASSED INCONCLUSIVE     INCONCLUSIVE: nothing says that the case is flaky
     """
     first: dict[Status, Result] = {}
     attempts: list[Status] = []

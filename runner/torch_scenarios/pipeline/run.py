@@ -144,6 +144,9 @@ def check(
         stack.enter_context(session(limits))
         stack.enter_context(pause_collector())
         with interruptible():
+            # Two rounds: first all files are read, then all cases are analysed, each by whichever
+            # process is free. A case goes to the process that has read its file (`near`), so that a
+            # file is mostly read once.
             files = files_of(selection)
             desk = _Desk(selection, files, question, proofs)
             pool = stack.enter_context(
@@ -177,7 +180,11 @@ def check(
 
 
 def _keep_proofs(proofs: Proofs, outlines: Sequence[Outline], outcome: Outcome) -> Outcome:
-    """Keep which files passed whole, without a warning; the outcome says what was not analysed."""
+    """Keep which files passed whole, without a warning; the outcome says what was not analysed.
+
+    A file is proved by its cases together: a key is of the whole text. A warning keeps it from
+    that, for it is to be shown in the next run too.
+    """
     passed = {
         (result.file, result.case)
         for result in outcome.results
@@ -209,7 +216,14 @@ class _Judged(Struct, frozen=True):
 
 
 class _Desk:
-    """Reads files and analyses their cases, in one process: what it has read stays here."""
+    """Reads files and analyses their cases, in one process: what it has read stays here.
+
+    There is one in each process of the pool, and one in this process, all made alike. A scenario is
+    not sent from one to another: what crosses is a number of a file, and its outline or verdict.
+
+        process 1   read(0) read(2) ...   judge((0, 0)) judge((2, 0))
+        process 2   read(1) ...           judge((1, 0)) judge((0, 1))   reads file 0 again for this
+    """
 
     def __init__(
         self, selection: Selection, files: NamedFiles, asked: Question, proofs: Proofs | None
@@ -343,7 +357,7 @@ def run(
 
 
 class _How(Struct, frozen=True, kw_only=True):
-    """How the cases of a run are run."""
+    """How the cases of a run are run: what does not change from one case to the next."""
 
     stop_at_failure: bool
     repeat: int
@@ -363,6 +377,9 @@ def _run(
         loaded = load_all(selection)
     results: list[Result] = []
     interrupted = False
+    # Three phases. All files are read; all cases are analysed, while the processes that will run
+    # them start; and then, only if none is invalid, they are run. A mistake in the last of 300
+    # files is so found before the first has run.
     # an interrupt stops what executes undisturbed by another: `launch` is outside
     try:
         if not loaded.scenarios or any(map(_is_invalid, loaded.invalid)):
@@ -421,7 +438,12 @@ def _run_all(
 
 
 class _Hope(Struct):
-    """Whether it makes sense to run one case more."""
+    """Whether it makes sense to run one case more.
+
+    Three cases in a row that fail to start for the same reason (no GPU, a backend that is not
+    built) would be followed by all others: these get that reason without an attempt. One that runs
+    in between begins the count anew.
+    """
 
     limits: Limits
     reasons: deque[str | None] = field(default_factory=lambda: deque(maxlen=TRIES))
@@ -435,7 +457,10 @@ class _Hope(Struct):
         return None
 
     def hear(self, verdict: Verdict) -> None:
-        """Take in what came of a case that was tried."""
+        """Take in what came of a case that was tried.
+
+        What ran at all gives hope, even if it failed.
+        """
         self.reasons.append(verdict.reason if _never_ran(verdict) else None)
 
 
@@ -478,6 +503,10 @@ def _run_beside(
     The ranks that run at a time are at most `max_ranks`, and what they hold is at most
     `max_run_bytes`. After a failure that stops the run no other case begins; those that come after
     it are not reported, although they may have run.
+
+        begun      0 1 2 3       3 waits until the ranks of 0, 1 and 2 leave room for its own
+        done       1 0 2 3
+        reported   0 1 2 3       1 is kept in `done` until 0 is reported
     """
     waiting = deque(enumerate(analyses))
     total = len(waiting)
@@ -528,7 +557,11 @@ def _may_begin(
     running: Mapping[int, _Load],
     how: _How,
 ) -> bool:
-    """Return whether the following case may begin beside those that run; alone it always may."""
+    """Return whether the following case may begin beside those that run; alone it always may.
+
+    Cases begin in order: one that is too large for what is free now waits, and those behind it with
+    it. Else a case of 64 ranks would wait until all small ones are done.
+    """
     number, analysis = following
     if not beside.is_free or number - reported > MOST_AHEAD:
         return False
