@@ -1,7 +1,8 @@
-"""What a command line selects, and what is remembered of the run before."""
+"""What a command line selects, what is remembered of the run before, and how edits are shown."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,28 @@ def recall(
     if checks:
         return found, {"what failed": LastRun(folder, CHECKED)}
     return found, {} if options["dry_run"] else keepers(folder)
+
+
+def unified_diff(before: str, after: str, old: str, new: str) -> str:
+    r"""Return what changes from one text to another, as `patch` and `git apply` read it.
+
+    `old` and `new` are what the two are called. A last line without a line feed has the note behind
+    it that both tools need to write it back as it was.
+
+    >>> print(unified_diff("world_size: 2", "world_size: 4\n", "a.yaml", "a.yaml (fixed)"), end="")
+    --- a.yaml
+    +++ a.yaml (fixed)
+    @@ -1 +1 @@
+    -world_size: 2
+    \ No newline at end of file
+    +world_size: 4
+    """
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), old, new
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def selection_of(options: Mapping[str, Any]) -> Selection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from msgspec.structs import replace
 
-from torch_scenarios.cli.answers.base import recall, selection_of
+from torch_scenarios.cli.answers.base import recall, selection_of, unified_diff
 from torch_scenarios.cli.answers.reports import report
 from torch_scenarios.cli.options import refuse_usage
 from torch_scenarios.display import clean
@@ -27,9 +26,10 @@ from torch_scenarios.pipeline.selection import STANDARD_INPUT, files_of, place_o
 if TYPE_CHECKING:
     from torch_scenarios.pipeline.repair import Repaired
 
+#: exit code of `--diff` where an edit would change a file
 WOULD_CHANGE = 1
 
-
+#: what an editor may write before the first character of UTF-8: it stays where it is
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -114,9 +114,7 @@ def _show_repairs(found: Iterable[Repaired]) -> NoReturn:
 
 
 def _repair_difference(made: Repaired) -> str:
-    before, after = (text.splitlines(keepends=True) for text in (made.before, made.after))
-    lines = difflib.unified_diff(before, after, str(made.path), f"{made.path} (fixed)")
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return unified_diff(made.before, made.after, str(made.path), f"{made.path} (fixed)")
 
 
 def _standard_input(options: dict[str, Any], selection: Selection) -> Selection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from torch_scenarios.bless import NotBlessedError, Objection, Proposal, confirm, propose, write
+from torch_scenarios.cli.answers.base import unified_diff
 from torch_scenarios.cli.answers.run import launch_options
 from torch_scenarios.cli.options import INVALID_EXIT, limits_of, refuse, refuse_usage
 from torch_scenarios.cli.starts import STARTER, starter
@@ -95,10 +95,10 @@ def _copy_example(example: str, path: Path) -> dict[Path, str]:
     return texts
 
 
+#: exit code of `fmt --check` where a file would be laid out in another way
 WOULD_CHANGE = 1
 
-
-#: exit codes of the three commands
+#: exit codes of `fmt`, `bless` and `minimize`
 REFUSED, INVALID, INCONCLUSIVE, NOTHING_SELECTED, INTERRUPTED = 1, 2, 3, 5, 130
 
 
@@ -132,7 +132,6 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
 
 
 def _standard_input(name: str, *, check: bool, diff: bool) -> None:
-
     content = sys.stdin.buffer.read(DEFAULT.max_file_bytes + 1)
     try:
         made = _format(name, content)
@@ -149,7 +148,6 @@ def _standard_input(name: str, *, check: bool, diff: bool) -> None:
 
 
 def _format(path: Path | str, content: bytes) -> bytes:
-
     return format_file(path, content, DEFAULT)
 
 
@@ -175,15 +173,10 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:
-    old, new = (side.decode().splitlines(keepends=True) for side in (before, after))
-    lines = difflib.unified_diff(old, new, fromfile=name, tofile=f"{name} (formatted)")
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-    )
+    return unified_diff(before.decode(), after.decode(), name, f"{name} (formatted)")
 
 
 def _report(error: ScenarioError) -> None:
-
     for problem in error.problems:
         for line in problem_lines(problem):
             click.echo(line.printable, err=True)
@@ -238,7 +231,6 @@ def _police(options: dict[str, Any]) -> None:
 
 
 def _bless_paths(paths: Iterable[str]) -> tuple[Path, ...]:
-
     for path in paths:
         if "::" in path and not Path(path).exists():
             _refuse_bless(f"{path}: files are blessed whole, all their cases share one text")
@@ -307,19 +299,18 @@ class _Blessing:
             for proposal in proposals:
                 assert executor is not None
                 try:
-                    going_on = self._write(proposal, executor)
+                    goes_on = self._write(proposal, executor)
                 except NotBlessedError as error:
                     self.refuse(proposal.path, error.refusals)
                 except OSError as error:
                     _refuse_bless(f"{proposal.path} cannot be written: {error.strerror or error}")
                 else:
-                    if not going_on:
+                    if not goes_on:
                         break
         lines = [f"{count} {word}" for word, count in self.counts.items() if count]
         click.echo(", ".join(lines) or "nothing to bless")
 
     def _launch(self, stack: ExitStack) -> Executor:
-
         try:
             return stack.enter_context(Launcher(launch_options(self.options)))
         except LaunchError as error:
@@ -357,9 +348,8 @@ class _Blessing:
 
 def difference(proposal: Proposal) -> str:
     """Return the unified diff of a proposal."""
-    before, after = (text.splitlines(keepends=True) for text in (proposal.before, proposal.after))
-    lines = difflib.unified_diff(before, after, str(proposal.path), str(proposal.path))
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    path = str(proposal.path)
+    return unified_diff(proposal.before, proposal.after, path, path)
 
 
 def _refuse_bless(message: str) -> NoReturn:
@@ -404,7 +394,6 @@ def _cases(target: str, limits: Limits) -> tuple[Path, list[tuple[int, Scenario]
 
 
 def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStack) -> Oracle:
-
     if not options["runs"]:
         return analysis_oracle(path, limits)
 
@@ -422,7 +411,7 @@ def _minimize(
     """Return the smallest text of the first case with a fault; leave where there is none."""
     shown: list[str] = []
     for number, scenario in cases:
-        telling = _Telling()
+        progress = _Progress()
         began = time.perf_counter()
         try:
             done = minimize(
@@ -431,13 +420,13 @@ def _minimize(
                 oracle,
                 limits=limits,
                 most=options["max_attempts"],
-                progress=telling,
+                progress=progress,
             )
         except NothingToMinimizeError as error:
             shown.append(f"{scenario.case} ({error})")
             continue
         finally:
-            telling.close()
+            progress.close()
         _minimize_summary(scenario, done, time.perf_counter() - began)
         if done.signature.open and not options["runs"]:
             outcomes = ", ".join(sorted(done.signature.open))
@@ -451,7 +440,6 @@ def _minimize(
 
 
 def _minimize_summary(scenario: Scenario, done: Minimized, took_s: float) -> None:
-
     before, after = size_of(scenario.source.text), size_of(done.text)
     click.echo(clean(f"{scenario.case}: {done.signature}"), err=True)
     click.echo(f"{before} -> {after}; {done.attempts} attempts in {took_s:.1f} s", err=True)
@@ -463,7 +451,7 @@ def _minimize_summary(scenario: Scenario, done: Minimized, took_s: float) -> Non
         click.echo("the attempts are used up: --max-attempts allows more", err=True)
 
 
-class _Telling:
+class _Progress:
     """Shows how far the search is, on a terminal, not too often."""
 
     def __init__(self) -> None:
