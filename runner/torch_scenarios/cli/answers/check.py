@@ -41,7 +41,11 @@ def _refuse_watch(options: Mapping[str, Any]) -> None:
 
 
 def _fix(options: Mapping[str, Any], selection: Selection) -> Selection:
-    """Edit the files of a selection, and return what is to be checked; with `--diff` leave."""
+    """Edit the files of a selection, and return what is to be checked; with `--diff` leave.
+
+    All repairs are made before the first file is written. What is then checked are the files as
+    they are by then; of a text from standard input (`-`) the repaired one.
+    """
     if not options["fix"] and not options["diff"]:
         return selection
     if selection.given is not None:
@@ -81,6 +85,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _repair(path: Path, content: bytes, selection: Selection) -> Repaired:
+    """Return a file repaired; as it is where it cannot be read, which the check then says."""
     from torch_scenarios.pipeline.repair import Repaired, repair
 
     try:

@@ -69,7 +69,11 @@ def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
 
 
 def _launch_column(options: dict[str, Any]) -> NoReturn:
-    """Let others start the ranks, and put the column into the file; ends with the exit code."""
+    """Let others start the ranks, and put the column into the file; ends with the exit code.
+
+    With `--launcher` another program (`srun`, `mpiexec`) starts the ranks. This process has none of
+    them: it chooses the cases, starts that program, reads what came of it, and writes.
+    """
     path = options["output"]
     words = ["--backend", options["backend"]]
     for module in options["plugins"]:
@@ -101,7 +105,11 @@ def _read_columns(path: str) -> dict[str, Conformance]:
 def _find_known(
     columns: Mapping[str, Conformance], options: Mapping[str, Any]
 ) -> Conformance | None:
-    """Return the column that `--missing` completes; None runs all of it."""
+    """Return the column that `--missing` completes; None runs all of it.
+
+    By its name, else it is the one of this backend and this release of torch: 2.9.1+cpu and
+    2.9.1+cu128 are one. Where two fit, `--name` must say which.
+    """
     if not options.get("missing"):
         return None
     if options["name"]:
@@ -173,7 +181,12 @@ def spmd(conduct: Any, options: dict[str, Any]) -> NoReturn:
 
 
 def _lack(outcome: Outcome, column: Conformance) -> str | None:
-    """Return what keeps a column from saying what a backend does, if anything."""
+    """Return what keeps a column from saying what a backend does, if anything.
+
+    A backend that is not built refuses nothing and computes nothing: each of its calls fails to
+    start. Such a column would say that the backend does not support anything, and replace one that
+    knows better.
+    """
     if outcome.interrupted:
         return "the run was interrupted"
     if any(result.verdict.status == "INVALID" for result in outcome.results):
@@ -186,7 +199,11 @@ def _lack(outcome: Outcome, column: Conformance) -> str | None:
 
 
 def compare(old: str, new: str, folder: str | None) -> None:
-    """Say what changed between two versions of torch, or two backends."""
+    """Say what changed between two versions of torch, or two backends.
+
+    Each difference has a scenario that shows it by itself: a file, if one is given, else its text.
+    The exit code is 1 where there is one.
+    """
     try:
         before, after = document.one(old), document.one(new)
     except ScenarioError as error:
@@ -215,7 +232,11 @@ def compare(old: str, new: str, folder: str | None) -> None:
 
 
 def ranges(path: str, backend: str) -> None:
-    """Propose the `torch:` key of each case that fails in some version of torch."""
+    """Propose the `torch:` key of each case that fails in some version of torch.
+
+    From columns of 2.6, 2.7 and 2.8 of which the first fails comes `torch: ">=2.7"`. The columns of
+    one backend are looked at; without any the command line is wrong.
+    """
     try:
         columns = document.read(path)
         found = document.propose(columns, backend)

@@ -1,4 +1,9 @@
-"""What `scenario new`, `bless`, `minimize` and `fmt` do."""
+"""What `scenario new`, `bless`, `minimize` and `fmt` do: the commands that make scenario files.
+
+`bless` and `fmt` make the whole text first, and :func:`torch_scenarios.files.replace_file` puts it
+in the place of the old one at once: a file is never left half written. `minimize` changes no file;
+it prints the text that it found.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +80,9 @@ _PART = re.compile(r"\bfile: ([\w/]+\.yaml)")
 def _copy_example(example: str, path: Path) -> dict[Path, str]:
     """Return the text of an example at `path`, and those of the parts that it uses, by file.
 
+    An example may have a step `use: {file: parts/turn.yaml}`: the part is copied to the same place
+    below the folder of the copy.
+
     The line for editors is left out: it names a schema by where the example was.
     """
     found = examples_named(example)
@@ -103,7 +111,12 @@ REFUSED, INVALID, INCONCLUSIVE, NOTHING_SELECTED, INTERRUPTED = 1, 2, 3, 5, 130
 
 
 def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str) -> None:
-    """Lay out scenario files: indentation, blanks, the order of keys at the top and in a step."""
+    """Lay out scenario files: indentation, blanks, the order of keys at the top and in a step.
+
+    A file that is invalid in its form is reported, and the others are laid out all the same. The
+    exit code is that of invalid files if there is one, else 1 where `--check` finds something to
+    change.
+    """
     if "-" in paths:
         if len(paths) > 1:
             message = "`-` is used alone: standard input is one file"
@@ -132,6 +145,12 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
 
 
 def _standard_input(name: str, *, check: bool, diff: bool) -> None:
+    """Lay out what an editor pipes through.
+
+    The text to standard output, all else to standard error.
+
+    It is written even where nothing changes, for the editor takes what comes for the new text.
+    """
     content = sys.stdin.buffer.read(DEFAULT.max_file_bytes + 1)
     try:
         made = _format(name, content)
@@ -205,7 +224,11 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 def bless_files(options: dict[str, Any]) -> None:
-    """Fill in expected values that are missing or wrong, and change nothing else in the file."""
+    """Fill in expected values that are missing or wrong, and change nothing else in the file.
+
+    Values are proposed by the analysis, and written only once runs have shown them too. All files
+    are proposed for first: one that is invalid ends the command before anything is written.
+    """
     _police(options)
     interrupt_on_termination()
     blessing = _Blessing(options)
@@ -219,6 +242,10 @@ def bless_files(options: dict[str, Any]) -> None:
 
 
 def _police(options: dict[str, Any]) -> None:
+    """End where no person would look at what is written: in CI, or where a review cannot ask.
+
+    Blessing in CI would make each failing test pass by itself.
+    """
     if os.environ.get("CI", "").strip().lower() not in _OFF and not options["dry_run"]:
         _refuse_bless(
             "this is CI (the variable CI is set): a person must look at what is blessed; "
@@ -261,7 +288,11 @@ class _Blessing:
         return INCONCLUSIVE if self.codes else 0
 
     def proposals(self, files: Iterable[Path]) -> list[Proposal]:
-        """Return what is to be changed; leave where a file is invalid."""
+        """Return what is to be changed; leave where a file is invalid.
+
+        A file whose values are open (they depend on the order of arrival, or on time) is refused
+        with the reason, and counted.
+        """
         limits = limits_of(self.options)
         found, invalid = [], False
         for path in files:
@@ -408,7 +439,11 @@ def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStac
 def _minimize(
     cases: list[tuple[int, Scenario]], oracle: Oracle, options: dict[str, Any], limits: Limits
 ) -> Minimized:
-    """Return the smallest text of the first case with a fault; leave where there is none."""
+    """Return the smallest text of the first case with a fault; leave where there is none.
+
+    Cases that pass are named with why there is nothing to keep, so that a file of which none fails
+    says it of each.
+    """
     shown: list[str] = []
     for number, scenario in cases:
         progress = _Progress()

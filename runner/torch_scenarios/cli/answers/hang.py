@@ -36,7 +36,14 @@ MOST_RANKS, MOST_WORKERS = 8, 2
 
 
 def hang(options: Mapping[str, Any]) -> None:
-    """Find the ranks of a job on this machine, and say which of them keeps the others waiting."""
+    """Find the ranks of a job on this machine, and say which of them keeps the others waiting.
+
+    Each stack is read twice, some seconds apart. A rank that has moved between is not the one that
+    hangs, and what its stack seemed to show does not count. Ranks whose torch keeps a record of
+    their calls are asked for that as well: it has the calls before, which a stack cannot show.
+
+    The exit code is 1 where a cause is found, 3 where it is not, and 5 without a job.
+    """
     ranks = _of_one_job(process.find_ranks(), options["job"])
     program = process.py_spy()
     first, failures = _stacks(program, ranks)
@@ -125,6 +132,7 @@ def _tell_workers(
 def _stacks(
     program: str | None, ranks: Sequence[RunningRank]
 ) -> tuple[dict[int, RankStack], dict[int, str]]:
+    """Return the stack of each rank, and why there is none; nothing without `py-spy`."""
     found, failures = {}, {}
     for each in ranks if program is not None else ():
         assert program is not None

@@ -20,6 +20,10 @@ def merge(options: Mapping[str, Any]) -> NoReturn:
 
 
 def _merge_reports(paths: tuple[str, ...], reports: Reports) -> Outcome:
+    """Join results of files that `--json` wrote, with pictures of pages that `--html` wrote.
+
+    All that is wrong with any of the files is reported at once.
+    """
     problems: list[Problem] = []
     outcomes: dict[str, Outcome] = {}
     pages: dict[str, Mapping[tuple[str, str], Shown]] = {}

@@ -1,4 +1,10 @@
-"""What `scenario parity` does."""
+"""What `scenario parity` does: whether ranks compute what one process computes.
+
+    scenario parity -n 4 --reference train.py -- train.py
+
+records `train.py` in one process and in four, each with the values of its layers, and compares the
+two records. Folders of records in place of commands are compared as they are.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +60,11 @@ def parity(options: dict[str, Any]) -> None:
 
 
 def _record_both(command: tuple[str, ...], options: dict[str, Any]) -> tuple[Path, Path]:
-    """Record the reference in one process and the script in several; return their folders."""
+    """Record the reference in one process and the script in several; return their folders.
+
+    With `--init reference` the ranks begin with the weights that the reference had before its first
+    step, so that another order of random numbers is no difference.
+    """
     home = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-parity-"))
     try:
         reference = tuple(shlex.split(options["reference"]))
@@ -111,7 +121,11 @@ def _order(
     options: dict[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Order:
-    """Return how a script is recorded for a comparison."""
+    """Return how a script is recorded for a comparison.
+
+    `aside` lets what the script prints go to standard error, since `--json -` writes to standard
+    output.
+    """
     how: dict[str, Any] = {"steps": options["steps"]}
     if options["no_dropout"]:
         how["no_dropout"] = True
@@ -173,6 +187,12 @@ def _draw(
 
 
 def _lines(found: Parity, problems: list[Problem], title: str) -> list[str]:
+    """Return what is printed.
+
+    The verdict, each problem with its fix, the notes, and how much follows.
+
+    The first layer that differs makes all behind it differ; so these are counted and not listed.
+    """
     same = "what one process computes"
     words = {
         "PASSED": f"its ranks compute {same}: {found.compared} values compared",

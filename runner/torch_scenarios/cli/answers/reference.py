@@ -52,7 +52,11 @@ def list_examples(subject: str | None) -> None:
 
 
 def explain(code: str | None) -> None:
-    """Print what a code means, or all codes."""
+    """Print what a code means, or all codes.
+
+    All are listed by sort, each with its first sentence. For an unknown code the nearest is named;
+    one that is an operation (`all_reduce`) has its page under `scenario ops`.
+    """
     if code is None:
         width = max(map(len, EXPLANATIONS)) + 4
         for sort, codes in groupby(EXPLANATIONS.values(), key=lambda each: each.sort):

@@ -80,6 +80,7 @@ def _report(
 
 
 def _list_wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
+    """Return the reports that options ask for, each with its path."""
     chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
     return [(kind, path) for kind, path in chosen if path]
 

@@ -96,7 +96,16 @@ def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
 
 
 def _on_nodes(options: dict[str, Any], of_an_agent: Callable[[], CommandLine]) -> NoReturn:
-    """Be the command line of several nodes, or the agent of one; end with the exit code."""
+    """Be the command line of several nodes, or the agent of one; end with the exit code.
+
+    All nodes get the same command. The one whose address the endpoint names can listen there, and
+    is the first:
+
+        node 0   listens; reads, judges and reports; an agent that it forks has its ranks
+        node 1   cannot listen; connects as an agent, and ends with node 0's exit code
+
+    The agent is forked before this process has threads, for a fork takes none of them along.
+    """
     require_endpoint(options)
     token = token_or_leave()
     _set_environment()
@@ -134,12 +143,16 @@ def _leave_node(code: int) -> NoReturn:
 
 
 def _set_environment() -> None:
-    """Set what torch reads when it is imported."""
+    """Set what torch reads when it is imported: later it is too late."""
     os.environ.update({**ENVIRONMENT, **backends.make_environment(os.environ)})
 
 
 def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
-    """Run the same command on hosts that are simulated here; UNSUPPORTED where none can be."""
+    """Run the same command on hosts that are simulated here; UNSUPPORTED where none can be.
+
+    `--netns 2` becomes `--nnodes 2 --rdzv-endpoint ...` in two processes, each in a network
+    namespace of its own. What they run is the code of real nodes.
+    """
     reason = netns.lack()
     if reason is not None:
         _run_here(options, lambda: NoLauncher(f"--netns: {reason}"))
@@ -165,7 +178,10 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
 
 
 def _devices_of_hosts(nodes: int, *, share_gpu: bool) -> list[str]:
-    """Return which GPUs each simulated host sees; nothing where there are none, or all share."""
+    """Return which GPUs each simulated host sees; nothing where there are none, or all share.
+
+    Of 8 GPUs and 2 hosts each sees 4, as real hosts would have them.
+    """
     torch = sys.modules["torch"]
     seen = backends.list_visible(torch, os.environ)
     backends.count.cache_clear()  # each host counts its own
@@ -249,6 +265,9 @@ def watch(
 
     Without `launch` it analyses only, for `backend` if one is named.
 
+    What executes is started once and stays: a change is judged in the time of the case, without
+    that of starting processes and importing torch.
+
     A command line that makes no sense ends it at once, with exit code 2; files may come and go
     later.
     """
@@ -290,6 +309,10 @@ _UNGIVEN = {click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAU
 
 
 def _refuse_what_needs_an_end(context: click.Context) -> None:
+    """Refuse options of a run that ends; only where the command line, or the environment, has them.
+
+    A default of the configuration is meant for runs, and does not count here.
+    """
     for name, flag in _ENDING.items():
         given = context.get_parameter_source(name)
         if given is not None and given not in _UNGIVEN:

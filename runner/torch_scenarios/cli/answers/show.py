@@ -85,7 +85,11 @@ def print_lowered(options: dict[str, Any]) -> None:
 
 
 def _draw(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
-    """Return a case of a file, and its picture in lines. Raises ScenarioError or LaunchError."""
+    """Return a case of a file, and its picture in lines. Raises ScenarioError or LaunchError.
+
+    What was observed is drawn if the case was run, else what is predicted. The verdict is below the
+    picture where the case was run, or does not pass.
+    """
     if is_record(options["target"]):
         others: list[Scenario] = []
         result = _of_record(options)
@@ -134,7 +138,10 @@ def _result(options: dict[str, Any], scenario: Scenario) -> Result:
 
 
 def _of_record(options: dict[str, Any]) -> Result:
-    """Return the result of a record, and write the reports of it that are asked for."""
+    """Return the result of a record, and write the reports of it that are asked for.
+
+    A record has no expectations; its result is drawn by the same reports as that of a case.
+    """
     folder = Path(options["target"])
     records = read(folder)
     about = next(iter(records.values())).about
@@ -154,7 +161,11 @@ def _of_record(options: dict[str, Any]) -> Result:
 
 
 def _latest(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
-    """Return a case of the latest run, and its picture in lines. Raises ScenarioError."""
+    """Return a case of the latest run, and its picture in lines. Raises ScenarioError.
+
+    It was kept with its traces when the run ended, and is not run again. Without a name it is the
+    first that was kept; the others are named below it.
+    """
     kept, names = latest(folder_of(Path.cwd()), options["target"] or "")
     if kept is None:
         click.echo(f"of the latest run no case {options['target']} is kept", err=True)
