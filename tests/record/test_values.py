@@ -34,6 +34,7 @@ NIGHTLY = {
     *("sampler_of_local_zero", "iterable_not_sharded", "shuffles_before_sharding"),
     *("sampler_seed_of_rank", "head_outside_of_ddp", "unfrozen_after_ddp", "reduced_after_step"),
     *("split_by_seed_of_rank", "masters_before_ddp", "heads_of_a_whole_dtensor"),
+    "outer_biases_left_out",
     *("init_of_each_rank_flat", "optimizer_state_on_rank_zero", "schedule_on_rank_zero"),
     *("teacher_of_local_ema", "skips_bad_batch_alone", "no_sync_on_last"),
     *("fsdp_root_not_wrapped", "sparse_gradient_left_out", "fsdp_last_microbatch_unsynced"),

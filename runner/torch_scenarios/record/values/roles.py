@@ -7,7 +7,7 @@ exchange no activations; a group that exchanges activations holds parts of one *
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -29,6 +29,7 @@ from torch_scenarios.record.values.format.event import (
 from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
+    OptimizerStep,
     ParameterRecord,
     ValueRecord,
 )
@@ -38,6 +39,8 @@ EQUALIZING = frozenset({"allreduce_", "broadcast_", "allreduce_coalesced_"})
 #: collectives of gradients or weights that leave a part on each rank
 SCATTERING = frozenset({"reduce_scatter_", "_reduce_scatter_base_"})
 MESSAGES = frozenset({"send", "recv_"})
+#: steps of an optimizer by which what it trains is known
+MOST_STEPS = 3
 
 Ranks = tuple[int, ...]
 #: what finds the random parameters that a constant one follows
@@ -313,7 +316,9 @@ def _is_kept_by_all(
     if all(rank in carrying for rank in ranks if rank in records):
         return True
     own = [records[rank] for rank in ranks if rank in records]
-    stepped = {any(each.names.get(name) in s.gradients for s in each.steps[:3]) for each in own}
+    stepped = {
+        any(each.names.get(name) in s.gradients for s in find_first_steps(each)) for each in own
+    }
     return len(stepped) == 1
 
 
@@ -489,7 +494,7 @@ def _exchanges_experts(records: Mapping[int, ValueRecord]) -> bool:
 def _find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
     """Return the parameters with gradients that an optimizer steps together with others."""
     found: set[str] = set()
-    for step in record.steps[:3]:
+    for step in find_first_steps(record):
         own = {record.parameters[n].name for n, each in step.gradients.items() if each is not None}
         if own & names:
             found |= own
@@ -563,7 +568,7 @@ def _find_left(record: ValueRecord) -> dict[str, list[str]]:
     """Return the hashes of each gradient as backward passes left it before the first steps."""
     found: dict[str, list[str]] = defaultdict(list)
     began = -1
-    for step in record.steps[:3]:
+    for step in find_first_steps(record):
         kept = [each for each in record.of(GradientChange) if began < each.at < step.at]
         before = dict(kept[-1].left) if kept else {}
         for number, now in step.gradients.items():
@@ -852,8 +857,17 @@ def _of_whole_models(
     yield ReplicaGroup(ranks=world, names=names, because="one model on all ranks", surely=False)
 
 
+def find_first_steps(record: ValueRecord) -> Iterator[OptimizerStep]:
+    """Yield the first three steps of each optimizer: an outer one steps once in many."""
+    counts: Counter[int] = Counter()
+    for step in record.steps:
+        counts[step.optimizer] += 1
+        if counts[step.optimizer] <= MOST_STEPS:
+            yield step
+
+
 def _is_trained(record: ValueRecord, number: int) -> bool:
-    return any(step.gradients.get(number) is not None for step in record.steps[:3])
+    return any(step.gradients.get(number) is not None for step in find_first_steps(record))
 
 
 def _of_samplers(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:

@@ -42,7 +42,7 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_apart,
     tell_line,
 )
-from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
+from torch_scenarios.record.values.roles import EQUALIZING, Ranks, ReplicaGroup, Roles
 from torch_scenarios.record.values.source import find_gradient_writes, names_attribute
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -160,7 +160,7 @@ def _tell_wrapper(
         return how, hint, step.place if place < 0 else place
     wrappers = [each.root for each in record.of(DataParallelWrapper) if each.ranks == group.ranks]
     if not wrappers:
-        return None
+        return _tell_left_out(record, group.ranks, apart, step)
     since = _step_before(record, step)
     calls = [e for e in record.forwards if since < e.at < step.at and e.training]
     if calls and not any(each.root in wrappers for each in calls):
@@ -178,6 +178,26 @@ def _tell_wrapper(
         hint += "gradient (a scale, a choice of elements) has to be reduced, too"
         return how, hint, inside[-1] if inside else step.place
     return None
+
+
+def _tell_left_out(
+    record: ValueRecord, ranks: Ranks, apart: list[str], step: OptimizerStep
+) -> tuple[str, str, int] | None:
+    """Say that calls of the script reduce other gradients of the same step of an optimizer."""
+    since, stepped = _step_before(record, step), {*step.gradients}
+    others = [
+        call
+        for call in record.calls
+        if since < call.at < step.at
+        and {*ranks} <= {*call.ranks}
+        and any(e.carries == "gradient" and {*e.parameters} & stepped for e in call.tensors)
+    ]
+    if not others:
+        return None
+    how = f"as {'they are' if len(apart) > 1 else 'it is'} left out where others of the same step "
+    how += f"are reduced{tell_line(record, others[-1].place)}"
+    hint = "reduce the gradient of every parameter that the optimizer steps: leave none out by its "
+    return how, f"{hint}name, its shape or the module that it is in", step.place
 
 
 def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str, int] | None:
@@ -218,7 +238,7 @@ def _tell_where(
     step: OptimizerStep, apart: list[str], hashes: Mapping[str, Mapping[int, str | None]]
 ) -> str:
     """Say whose gradients differ at a step."""
-    count = len(hashes)
+    count = max(len(hashes), len(step.gradients))
     who = tell_apart(hashes[apart[0]])
     every = "all gradients" if len(apart) == count > 1 else f"{len(apart)} of {count} gradients"
     return (
