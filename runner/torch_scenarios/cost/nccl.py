@@ -350,6 +350,10 @@ class Tuner(Struct, frozen=True):
         gpu = GPUS.index(self.gpu)
         at = min(nodes, 3) - 1
         per_node = ranks / nodes
+        # What follows is `ncclTopoTuneModel` in NCCL's src/graph/tuning.cc: the bandwidth of a
+        # channel times their number, less what the protocol costs (LL sends 4 bytes of flags with 4
+        # of data, LL128 8 with 120), at most what a kernel of that GPU can move. A ring sends its
+        # bytes in `steps` of 1 / ranks.
         steps = ring_steps(collective, ranks)
         if algorithm in {NVLS, NVLS_TREE}:
             bus = found.count * self._multicast(collective, algorithm, found, per_node, nodes)

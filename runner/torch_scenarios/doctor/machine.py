@@ -173,7 +173,11 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def look_at_environment(environment: Mapping[str, str]) -> list[Check]:
-    """Say what is set, what has another name by now, and what gets into the way of a verdict."""
+    """Say what is set, what has another name by now, and what gets into the way of a verdict.
+
+    A rank of a hang must stay where it is until it was looked at. With its monitor or its handling
+    of asynchronous errors on, torch ends the process first.
+    """
     found = variables(environment)
     checks = [
         note("environment", f"torch reads {_OLD[name]}, and not {name}", "rename it")
@@ -202,7 +206,11 @@ OF_A_HOST = ("IFNAME", "_HCA", "_FILE", "HOSTID", "_DEBUG", "_DEBUG_SUBSYS")
 
 
 def compare_variables(own: Mapping[str, str], others: Mapping[str, str], other: str) -> list[Check]:
-    """Say which variables of this host are not as on another, which is named."""
+    """Say which variables of this host are not as on another, which is named.
+
+    `NCCL_ALGO=Ring` here and not there lets ranks of one communicator choose algorithms that do not
+    fit together. The name of a network interface may well differ.
+    """
     checks = []
     for name in sorted(own.keys() | others.keys()):
         here, there = own.get(name), others.get(name)
@@ -236,7 +244,11 @@ SPACE = 8 << 30
 
 
 def look_at_shared_memory(gpus: int, ranks: int, folder: str = SHARED) -> list[Check]:
-    """Say whether /dev/shm is there, and large enough for NCCL and for DataLoader's workers."""
+    """Say whether /dev/shm is there, and large enough for NCCL and for DataLoader's workers.
+
+    Docker gives a container 64 MB of it where `--shm-size` says nothing else. Without GPUs too
+    little is a note: Gloo uses sockets.
+    """
     name, needs = SHARED, SHM_OF_RANK * max(1, min(gpus, ranks))
     try:
         found = os.statvfs(folder)
@@ -255,7 +267,11 @@ def look_at_shared_memory(gpus: int, ranks: int, folder: str = SHARED) -> list[C
 
 
 def look_at_limits(ranks: int, world: int) -> list[Check]:
-    """Say which limits of this process and its control group are too low for its ranks."""
+    """Say which limits of this process and its control group are too low for its ranks.
+
+    Open files count by the world, for a rank has connections to all others; threads by the ranks of
+    this host, which share the user's limit.
+    """
     checks = []
     files, threads = FILES + FILES_OF_PEER * world, THREADS_OF_RANK * ranks
     for which, what, least, fix in (
@@ -280,7 +296,11 @@ def look_at_limits(ranks: int, world: int) -> list[Check]:
 
 
 def _threads_left() -> int | None:
-    """Return how many threads this user, or this control group, may still start; None: any."""
+    """Return how many threads this user, or this control group, may still start; None: any.
+
+    RLIMIT_NPROC counts threads of all processes of a user, and does not hold for root
+    (setrlimit(2)); `pids.max` counts those in a container.
+    """
     found = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
@@ -303,7 +323,11 @@ def _threads_of(user: int) -> int:
 
 
 def of_group(name: str) -> int | None:
-    """Return a number of this process's control group (version 2); None where it has none."""
+    """Return a number of this process's control group (version 2); None where it has none.
+
+    It is in a file below /sys/fs/cgroup, which holds `max` for no bound: that is no int, and so
+    None.
+    """
     try:
         rows = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
         own = next(row.partition("::")[2] for row in rows if row.startswith("0::"))
@@ -326,7 +350,11 @@ def look_at_memory(ranks: int) -> list[Check]:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that are free on this machine, and in its control group."""
+    """Return the bytes that are free on this machine, and in its control group.
+
+    MemAvailable is what can be had without swapping (proc(5)). A container sees that of the whole
+    machine, and is killed at the bound of its own group.
+    """
     found = []
     with suppress(OSError, ValueError, IndexError):
         text = Path("/proc/meminfo").read_text(encoding="ascii")

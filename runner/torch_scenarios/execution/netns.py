@@ -112,7 +112,16 @@ def _ip(*words: str) -> None:
 
 
 def _switch(nodes: int, command: Callable[[], object]) -> int:
-    """Make the network, start the command on each host, wait for the first one's."""
+    """Make the network, start the command on each host, wait for the first one's.
+
+    This process has a namespace of its own, with a bridge in it. Of each host a pipe says when its
+    namespace is there (`near`), and another that its end of the cable is in it (`far`):
+
+        host     unshare, write to near, read far ...      set the address, run the command
+        switch   read near, make the cable, close far
+
+    The names of interfaces are free, since nothing of it is visible outside.
+    """
     own = os.getpid()
     _unshare(CLONE_NEWNET)
     _ip("link", "add", "br0", "type", "bridge")

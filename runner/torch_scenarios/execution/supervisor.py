@@ -673,18 +673,25 @@ class Supervisor:
         pause_s = LOOK_S
         while not self._over(run_state, watch, inbox):
             came = run_state.take_in(inbox, pause_s)
+            # A short case is over within a few looks; in one that takes minutes nothing is lost by
+            # looking less often.
             pause_s = LOOK_S if came or run_state.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
             self._look_for_losses(run_state, inbox, watch, name)
             if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
                 run_state.give_up(watch)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
                 run_state.give_up_worlds(watch.world_size)
+            # Ranks that are blocked for good are released: each sees the word in the store, raises
+            # out of its call, and reports where it was. Only what does not raise has to be killed.
             if not run_state.broken and self._for_good(run_state, watch):
                 run_state.broken = True
                 run_state.moved_s = time.monotonic()
                 self._store.set(f"{name}/break", b"1")
         self._store.set(f"{name}/over", b"1")
         self._read = inbox, order.number
+        # The processes serve the next case if all of them have reported, and none is left in a
+        # call. After a release they have to settle first; after an end in good order even their
+        # groups can be kept.
         usable = not (run_state.died or run_state.lost or run_state.leaving or run_state.unable)
         usable = usable and len(run_state.told) == watch.world_size
         usable = usable and not any(

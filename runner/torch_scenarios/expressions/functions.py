@@ -123,7 +123,12 @@ class Constructors:
         step: Value = 1,
         dtype: Value = DEFAULT_FLOAT,
     ) -> Value:
-        """From `start` (0 where only a stop is given) up to, without, `stop`."""
+        """From `start` (0 where only a stop is given) up to, without, `stop`.
+
+        float32 like all that makes tensors, unlike torch.arange, which makes int64 of integers: one
+        rule for all of them is easier to know than that of each. Whole numbers are computed as
+        int64 where the dtype is exact, since float64 has none above 2 ** 53.
+        """
         if stop is None:
             start, stop = 0, start
         first, last, by = (real_in(each) for each in (start, stop, step))
@@ -160,7 +165,12 @@ class Constructors:
         return self._make(np.eye(rows, columns, k=integer(k, "k")), dtype)
 
     def random(self, shape: Value, seed: Value, dtype: Value = DEFAULT_FLOAT) -> Value:
-        """Uniform float32 numbers in [0, 1) of NumPy's PCG64; the seed decides them."""
+        """Uniform float32 numbers in [0, 1) of NumPy's PCG64; the seed decides them.
+
+        torch's generators give other numbers on a CPU and on a GPU, so that both executors take
+        NumPy's. A list of integers is a seed as well: `random(3, [seed, rank])` is another tensor
+        on each rank.
+        """
         sizes = self._sizes(shape)
         seeds = seed if isinstance(seed, list) else [seed]
         if kind(dtype_name(dtype)) not in {"float", "complex"}:
@@ -190,7 +200,11 @@ def sizes(shape: Value) -> tuple[int, ...]:
 
 
 def integer(value: Value, what: str) -> int:
-    """Return an integer, or a tensor's only integer; TypeError names `what` it is for."""
+    """Return an integer, or a tensor's only integer; TypeError names `what` it is for.
+
+    A bool is none, although Python counts it as one: `x[rank == 0]` would be an index of 0 or 1. A
+    float is none either, for `world_size / 2` is 2.0 where `//` is meant.
+    """
     if hasattr(value, "item"):
         value = number_in(value)
     if value is None:
@@ -295,6 +309,10 @@ class Parts:
 
     @staticmethod
     def _index_part(part: Value) -> Value:
+        """Return a part of an index as both libraries take it.
+
+        torch has no slices with a negative step, so neither library may have one here.
+        """
         if part is None or part.__class__ is int:
             return part
         if part.__class__ is slice:
@@ -308,7 +326,11 @@ class Parts:
         return integer(part, "an index")
 
     def _take(self, value: Value, index: Value) -> Value:
-        """Return a copy of the elements that integers, or a mask, choose along dimension 0."""
+        """Return a copy of the elements that integers, or a mask, choose along dimension 0.
+
+        The elements are charged before they are taken: an index of a million zeros makes a tensor
+        of a million rows. A mask cannot choose more than there are.
+        """
         if not self._library.is_array(index):
             picked = [integer(each, "an index") for each in index]
             index = self._library.from_numpy(np.asarray(picked, dtype=np.int64))
@@ -323,7 +345,11 @@ class Parts:
         return value[self._operators.prepare(index, "bool" if name == "bool" else "int64")]
 
     def each(self, iterable: Value, weight: int, unpacks: bool) -> Value:
-        """Return what a comprehension goes over, charged; a tensor by its first dimension."""
+        """Return what a comprehension goes over, charged; a tensor by its first dimension.
+
+        `weight` is how many nodes a turn evaluates. With `unpacks` the items are gone over too,
+        since each has several names: `[a + b for a, b in pairs]`.
+        """
         if self._library.is_array(iterable):
             if not iterable.shape:
                 message = "a tensor without dimensions has no items"
@@ -415,6 +441,12 @@ class Elementwise:
         }
 
     def _make_rounding(self, name: str) -> Callable[[Any], Any]:
+        """Return one of the functions whose result is rounded.
+
+        Libraries differ in the last bit of exp or log of a float32. Computed in float64 and rounded
+        once the results are the same in all but very rare cases. Exact dtypes give float32, as in
+        torch.
+        """
         function, of_numbers = getattr(self._library.xp, name), getattr(np, name)
 
         def round_each(x: Value) -> Value:

@@ -206,7 +206,11 @@ def _integers(values: Any) -> Any:
 
 
 def _number(value: Value) -> tuple[Any, int, str]:
-    """Return a number, or one for each row, for NumPy: its values, its size, its kind."""
+    """Return a number, or one for each row, for NumPy: its values, its size, its kind.
+
+    The size is a bound of what integers are worth, and 0 for floats, which have none. Diverge for
+    an integer above 2 ** 53, a complex number, and what is no number.
+    """
     if value.__class__ is Lanes:
         kind = value.kind
         return value.values, 0 if kind == "f" else value.most, kind
@@ -222,7 +226,19 @@ def _number(value: Value) -> tuple[Any, int, str]:
 
 
 def _of_numbers(symbol: str, first: Value, second: Value) -> Lanes:
-    """Apply an operator to numbers; Diverge where NumPy's result is not surely Python's."""
+    """Apply an operator to numbers; Diverge where NumPy's result is not surely Python's.
+
+    The bound of the result comes from those of the operands, so that no array is looked at as long
+    as it is small: 1,000 times 1,000 is at most 1,000,000. Where a bound of a product says too
+    much, the product is computed as floats first. Those are exact up to 2 ** 53, and beyond it is
+    large enough in any case to be seen.
+
+    >>> try:
+    ...     Lanes(np.array([1, 2**30])) * Lanes(np.array([1, 2**30]))
+    ... except Diverge:
+    ...     "rank by rank"
+    'rank by rank'
+    """
     one, size1, kind1 = _number(first)
     two, size2, kind2 = _number(second)
     if kind1 == "b" and (kind2 != "b" or symbol not in _BITWISE):
@@ -247,7 +263,11 @@ def _of_numbers(symbol: str, first: Value, second: Value) -> Lanes:
 
 
 def _of_floats(symbol: str, one: Any, two: Any) -> Lanes:
-    """Apply an operator to floats, or divide; Python has its own rules for what is left over."""
+    """Apply an operator to floats, or divide; Python has its own rules for what is left over.
+
+    Sums, products and quotients of doubles are rounded once by IEEE 754, in NumPy as in Python.
+    `//` and `%` of floats are computed in several steps, which differ.
+    """
     if symbol not in {"+", "-", "*", "/"}:
         raise Diverge
     if symbol == "/":
@@ -283,11 +303,16 @@ def _size_of_quotient(_one: Any, size1: int, two: Any, _size2: int) -> int:
 
 
 def _size_of_remainder(_one: Any, _size1: int, two: Any, size2: int) -> int:
+    """Return a bound of remainders.
+
+    Python's has the sign of the divisor, and is smaller than that.
+    """
     _police_divisor(two)
     return size2
 
 
 def _size_of_bits(_one: Any, size1: int, _two: Any, size2: int) -> int:
+    """Return a bound of `&`, `|` and `^`: no result has more bits than the wider operand."""
     return 1 << max(size1.bit_length(), size2.bit_length())
 
 
@@ -488,7 +513,13 @@ _DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 def together(values: Sequence[Any]) -> Value:
-    """Return the values of all rows as one; Diverge where they are not alike in type or shape."""
+    """Return the values of all rows as one; Diverge where they are not alike in type or shape.
+
+    >>> together([1, 2, 2]).values, together([5, 5, 5])
+    (array([1, 2, 2]), 5)
+    >>> together([[0, 1], [0, 2]])
+    [0, Lanes(array([1, 2]))]
+    """
     first = values[0]
     if all(value is first for value in values):
         return first
@@ -540,7 +571,12 @@ def _numbers_together(values: Sequence[Any], kind: type) -> Value:
 
 
 def _is_dense(value: Any) -> bool:
-    """Whether a copy of a tensor has its elements in the order of its dimensions."""
+    """Whether a copy of a tensor has its elements in the order of its dimensions.
+
+    A transposed matrix keeps its strides when NumPy copies it, and torch when it clones: a later
+    sum may then add in another order. In a stack all tensors have their elements in order, so that
+    others are kept apart.
+    """
     if not isinstance(value, np.ndarray) or value.ndim < 2 or value.flags.c_contiguous:
         return True
     strides = [step for step, size in zip(value.strides, value.shape, strict=True) if size > 1]
@@ -574,6 +610,9 @@ class Unlike(Exception):
 
 def join_parts(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -> Value:
     """Return as one the values of parts of `size` rows; raises Unlike where they are not alike.
+
+    >>> join_parts([(np.array([0, 2]), 7), (np.array([1]), 9)], 3).values
+    array([7, 9, 7])
 
     Rows of None are all rows.
     """
@@ -740,7 +779,15 @@ _EXACT_COMPLEX = {"+", "-", "==", "!=", "where()"}
 
 
 def _elementwise(functions: Functions, key: str, *operands: Value) -> Value:
-    """Apply a function that works element by element, ranks apart."""
+    """Apply a function that works element by element, ranks apart.
+
+        x [L, 4]  +  n [L]         n becomes [L, 1]
+        x [L, 2, 4]  +  y [L, 4]   y becomes [L, 1, 4]
+        x [L, 4]  +  2             stays 2
+
+    so that NumPy's broadcasting never takes the dimension of the ranks for one of a tensor. The
+    dtype of the result is decided by the function itself, as for one rank.
+    """
     tensors = [each for each in operands if isinstance(each, Stack | np.ndarray)]
     if not tensors:
         return NotImplemented
@@ -789,7 +836,12 @@ def _fit(functions: Functions, key: str, lanes: Lanes, dtype: np.dtype[Any]) -> 
 
 @lru_cache(maxsize=256)
 def _same_dtype(function: Callable[..., Any], key: str, dtype: np.dtype[Any]) -> bool:
-    """Return whether a number and a tensor of one element give the same dtype with a tensor."""
+    """Return whether a number and a tensor of one element give the same dtype with a tensor.
+
+    A number takes the dtype of the tensor (`x + 1` stays int32), two tensors that of both. A column
+    of numbers is a tensor to NumPy, and so it may take the place of a number only where that is no
+    difference. It is tried out once for each function and dtype.
+    """
     one = np.ones(1, dtype)
     condition = (np.ones(1, np.bool_),) if key == "where()" else ()
     made = [function(*condition, one, each) for each in (1, one)]
@@ -808,7 +860,11 @@ def _where(functions: Functions, key: str, condition: Value, first: Value, secon
 
 
 def _extreme_elements(functions: Functions, key: str, first: Value, second: Value) -> Value:
-    """`minimum` and `maximum`; between zeros of two signs the place in an array may decide."""
+    """`minimum` and `maximum`; between zeros of two signs the place in an array may decide.
+
+    NumPy computes the bulk of an array by vector instructions and the rest one by one, and the two
+    may choose another one of 0.0 and -0.0, or another NaN.
+    """
     if not any(isinstance(each, Stack | np.ndarray) for each in (first, second)):
         return NotImplemented
     made = _elementwise(functions, key, first, second)
@@ -844,7 +900,10 @@ def _chain(functions: Functions, _key: str, symbols: tuple[str, ...], *values: V
 
 
 def _test_membership(functions: Functions, key: str, item: Value, within: Value) -> Value:
-    """`item in within`: a list or range of plain integers."""
+    """`item in within`: a list or range of plain integers.
+
+    A range is tested by its ends and its step, and never written out: `rank in range(0, 4096, 8)`.
+    """
     if not isinstance(item, Lanes) or not isinstance(within, list | range):
         return NotImplemented
     if isinstance(within, range):
@@ -939,7 +998,12 @@ def _choose_extreme(functions: Functions, key: str, first: Value, second: Value)
 
 
 def _combine(functions: Functions, key: str, items: Value) -> Value:
-    """`sum`, `prod` and `mean` of a list, element by element where it is one of tensors."""
+    """`sum`, `prod` and `mean` of a list, element by element where it is one of tensors.
+
+    The items of a list are added in order on each rank, which stacks do as well. The elements of
+    one tensor are added pairwise by NumPy, in an order that depends on the layout: that has no
+    rule.
+    """
     if not isinstance(items, list):
         return _of_integers(functions, key, items) if key != "mean()" else NotImplemented
     if all(isinstance(each, Stack | np.ndarray) for each in items):
@@ -1007,7 +1071,11 @@ def _fill(
 
 
 def _cast(functions: Functions, key: str, value: Value, dtype: Value) -> Value:
-    """`astype`; what does not fit an integer is cut off by the processor, which may differ."""
+    """`astype`; what does not fit an integer is cut off by the processor, which may differ.
+
+    A float beyond int32, or a NaN, becomes another integer by vector instructions than alone. Where
+    one is among the values, the ranks are computed one by one.
+    """
     if not isinstance(value, Stack) or varies(dtype):
         return NotImplemented
     values = value.take()
@@ -1078,7 +1146,13 @@ def _slice(_functions: Functions, _key: str, start: Value, stop: Value, step: Va
 
 
 def _part(functions: Functions, key: str, value: Value, index: Value) -> Value:
-    """`value[index]`: of a tensor a part of it, of a list an item."""
+    """`value[index]`: of a tensor a part of it, of a list an item.
+
+    x[0:2]        the same places on every rank: one view of the stack
+    x[rank]       a place for each rank, gathered along dimension 0
+    x[rank:rank + 2]     as many on each rank: gathered, too
+    x[rank:]      lists of places of several lengths: Diverge
+    """
     if isinstance(value, list) and not varies(index):
         return functions[key](value, index)
     if isinstance(index, Stack) and not index.shape and index.dtype.kind in "iu":
@@ -1129,6 +1203,10 @@ def _own_part(value: Stack, index: Value) -> Value:
 
 
 def _within(index: Lanes, length: int) -> NDArray[np.int64]:
+    """Return indexes counted from 0.
+
+    Raises IndexError where one is out of bounds, on whichever rank.
+    """
     values = index.values
     low, high = int(values.min()), int(values.max())
     if low < -length or high >= length:
@@ -1156,6 +1234,10 @@ def _run(index: slice, length: int, *, real: bool) -> NDArray[np.int64] | None:
 
 
 def _bound(bound: Value, default: int, length: int) -> Any:
+    """Return a bound of a slice as Python reads it.
+
+    Negative ones from the end, all cut off at the ends.
+    """
     if bound is None:
         return np.int64(default)
     if bound.__class__ is int:

@@ -35,7 +35,8 @@ GROUP_WORK = 200
 def plan(scenario: Scenario, *, limits: Limits | None = None, node_size: int = 0) -> Plan:
     """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed.
 
-    `node_size` is how many ranks each host of the launch has; 0: one host has all of them.
+    `node_size` is how many ranks each host of the launch has; 0: one host has all of them. It
+    decides what `node_rank()` and `local_rank()` are.
     """
     resolved = resolve(scenario, numpy_arrays(limits) if limits else numpy_arrays())
     return replace(resolved, node_size=node_size) if node_size else resolved
@@ -53,6 +54,9 @@ def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     creations: list[Creation] = []
     alone: _Ranks | None = None
     for spec in scenario.groups:
+        # A group may be computed from those before it (`ranks: group_ranks(dp)[0:2]`), and then
+        # needs ranks that know them. All others share one set of ranks that know the world alone,
+        # since a file may have thousands of groups.
         asks = _asks_groups(spec, names)
         found = account()
         if asks and found is not None:
@@ -92,7 +96,10 @@ def _asks(form: Form, names: Collection[str]) -> bool:
 
 
 class _Ranks:
-    """The ranks of a plan, made as they are asked for."""
+    """The ranks of a plan, made as they are asked for.
+
+    A form that is the same on every rank is computed on rank 0 only: of 1,024 ranks one is made.
+    """
 
     def __init__(self, plan: Plan, arrays: Arrays) -> None:
         self.plan = plan
@@ -112,7 +119,12 @@ class _Ranks:
 
 
 class _Stated:
-    """Evaluates the forms of a group's specification, which must be the same on every rank."""
+    """Evaluates the forms of a group's specification, which must be the same on every rank.
+
+    torch asks each rank for the same lists, in the same order, and checks nothing: ranks that pass
+    others wait for members that never come. So a form that differs from rank to rank is a mistake
+    of the file here.
+    """
 
     def __init__(self, ranks: _Ranks, spec: GroupSpec) -> None:
         self._plan = ranks.plan
@@ -120,7 +132,12 @@ class _Stated:
         self._at = ranks
 
     def members(self, form: Form) -> list[int]:
-        """Return the ranks that a form selects: a list, one, or a condition that holds on them."""
+        """Return the ranks that a form selects: a list, one, or a condition that holds on them.
+
+        ranks: [0, 2]             0 and 2
+        ranks: 1                  1 alone
+        ranks: rank % 2 == 0      those on which it is true, asked of each
+        """
         values = self._everywhere(form)
         if all(isinstance(value, bool) for value in values):
             return [rank for rank, value in enumerate(values) if value]
@@ -147,6 +164,10 @@ class _Stated:
         return tuple(self._ranks(self._agreed(self._everywhere(form), form), form))
 
     def _everywhere(self, form: Form) -> list[Any]:
+        """Return what a form is on each rank that may have another value of it.
+
+        On rank 0 if none may.
+        """
         parted = {name for name, groups in self._plan.names.items() if len(groups) > 1}
         asked = range(self._plan.world_size) if _depends_on_rank(form, parted) else (0,)
         return [_make_list(self._at[rank].evaluate(form)) for rank in asked]
@@ -180,7 +201,11 @@ class _Stated:
 
 
 def _depends_on_rank(form: Form, parted: Collection[str]) -> bool:
-    """Whether ranks may disagree; a name in `parted` means another group on another rank."""
+    """Whether ranks may disagree; a name in `parted` means another group on another rank.
+
+    `group_size(dp)` of a mesh with groups of one size each is the same everywhere, but that is not
+    known here: where a name has several groups, each rank is asked.
+    """
     match form:
         case Expression():
             asked = {"group_rank", *(("group_size", "group_ranks") if parted else ())}
@@ -204,6 +229,13 @@ def _show(value: Any) -> str:
 
 
 def _creation(spec: GroupSpec, scenario: Scenario, stated: _Stated) -> Creation:
+    """Return what an entry of `groups:` makes, by the one key that it has.
+
+    ranks       new_group
+    partition   new_subgroups_by_enumeration
+    size        new_subgroups
+    shape       init_device_mesh
+    """
     if spec.ranks is not None:
         return _single(spec, scenario, stated.members(spec.ranks))
     if spec.partition is not None:
@@ -229,6 +261,11 @@ def _group(
 
 
 def _single(spec: GroupSpec, scenario: Scenario, ranks: list[int]) -> Creation:
+    """Return the creation of one group.
+
+    torch sorts the ranks of `new_group` unless `sort_ranks=False`: with that, the rank within the
+    group follows the list, and so does the order of what is gathered.
+    """
     ordered = sorted(ranks) if spec.sort_ranks else ranks
     group = _group(spec, scenario, key=spec.name, name=spec.name, ranks=ordered)
     refused = explain_refusal(ranks, scenario.world_size)
@@ -236,7 +273,11 @@ def _single(spec: GroupSpec, scenario: Scenario, ranks: list[int]) -> Creation:
 
 
 def explain_refusal(ranks: Sequence[int], world_size: int) -> str | None:
-    """Return why `torch.distributed.new_group` refuses these ranks, or None."""
+    """Return why `torch.distributed.new_group` refuses these ranks, or None.
+
+    >>> explain_refusal([0, 3], 2), explain_refusal([0, 1], 2)
+    ('rank 3 is not in a world of 2', None)
+    """
     if not ranks:
         return "a group needs at least one rank"
     outside = [rank for rank in ranks if not 0 <= rank < world_size]
@@ -248,6 +289,13 @@ def explain_refusal(ranks: Sequence[int], world_size: int) -> str | None:
 
 
 def _parts(kind: str, spec: GroupSpec, scenario: Scenario, parts: list[list[int]]) -> Creation:
+    """Return the creation of several groups of one name, each with a key of its own.
+
+    `dp#0`, `dp#1`.
+
+    On a rank the name means the part that it is in. A rank in two of them is what
+    `new_subgroups_by_enumeration` refuses; one in none is allowed.
+    """
     groups = tuple(
         _group(spec, scenario, key=f"{spec.name}#{number}", name=spec.name, ranks=sorted(part))
         for number, part in enumerate(parts)
@@ -260,6 +308,10 @@ def _parts(kind: str, spec: GroupSpec, scenario: Scenario, parts: list[list[int]
 
 
 def _subgroups(spec: GroupSpec, scenario: Scenario, size: int) -> Creation:
+    """Return the creation of groups of one size, of neighbours.
+
+    With 2 in a world of 4, [0, 1] and [2, 3].
+    """
     world = scenario.world_size
     if size < 1 or size > world or world % size:
         return Creation(

@@ -133,6 +133,10 @@ def _counts(entry: Entry, name: str) -> list[int]:
 
 
 def _pieces(entry: Entry) -> list[NDArray[Any]]:
+    """Return what goes to each member, in order, each as one row of elements.
+
+    input [4, 2] of a group of 2    two pieces of 4 elements: rows 0 and 1, rows 2 and 3
+    """
     return list(np.split(np.ravel(entry["input"]), np.cumsum(_counts(entry, "input"))[:-1]))
 
 
@@ -141,6 +145,13 @@ def _describe(entry: Entry) -> str:
 
 
 def _bad_splits(entry: Entry, name: str) -> Refusal | None:
+    """Refuse split sizes that do not cut dimension 0.
+
+    As many as members, not negative, all rows in sum.
+
+    If only one side has split sizes, the other must divide evenly, for torch takes equal parts
+    there.
+    """
     if not entry[name].shape:
         return misfit(f"{name} has no dimension 0", name)
     sizes, rows = entry[f"{name}_split_sizes"], entry[name].shape[0]

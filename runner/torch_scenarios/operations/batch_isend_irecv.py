@@ -164,6 +164,8 @@ steps:
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Make torch's P2POps; the group handle stands in `group` of each item."""
         operations = []
+        # `dist.isend` and `dist.irecv` are the words of the list by name; P2POp takes the function
+        # itself.
         for item in arguments[OPS]:
             given = {name: value for name, value in item.items() if value is not None}
             police_peer(dist, given, "peer")
@@ -172,6 +174,10 @@ steps:
 
 
 def _records(caller: Caller, given: Mapping[str, Form]) -> list[Record]:
+    """Return the items of the list that this rank has.
+
+    `p2p_op_list` may be another list by rank.
+    """
     form = given[OPS]
     chosen = caller.choose(form) if isinstance(form, PerRank) else form
     items = chosen.items if isinstance(chosen, ListForm) else ()

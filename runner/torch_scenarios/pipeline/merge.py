@@ -39,7 +39,14 @@ def merge_outcomes(outcomes: Mapping[str, Outcome]) -> Outcome:
 
 
 def _in_order(outcomes: list[Outcome]) -> Iterable[Result]:
-    """Return each result once: every shard reports a file that is invalid."""
+    """Return each result once: every shard reports a file that is invalid.
+
+    Shards deal cases out like cards: case 0 is in shard 1, case 1 in shard 2. So the order of the
+    whole run is the first of each, then the second of each:
+
+        1/2   a c e        a b c d e
+        2/2   b d
+    """
     if outcomes[0].shard is not None:
         outcomes = sorted(outcomes, key=lambda each: each.shard.number if each.shard else 0)
     rows = zip_longest(*(outcome.results for outcome in outcomes))
@@ -85,6 +92,10 @@ def _tell_facts(facts: Mapping[str, str]) -> str:
 
 
 def _shards(outcomes: Mapping[str, Outcome]) -> list[Problem]:
+    """Return what keeps shards from being one run.
+
+    A whole run among them, other runs, one missing.
+    """
     shards = {path: each.shard for path, each in outcomes.items() if each.shard is not None}
     if not shards:
         return []
@@ -108,6 +119,7 @@ def _shards(outcomes: Mapping[str, Outcome]) -> list[Problem]:
 
 
 def _twice(outcomes: Mapping[str, Outcome]) -> list[Problem]:
+    """Return the cases that two files have, at most five by name."""
     problems: list[Problem] = []
     seen: dict[tuple[str, str], tuple[str, Result]] = {}
     for path, outcome in outcomes.items():

@@ -310,13 +310,25 @@ def _matches(
 
 
 def _list_passed(call: RecordedCall) -> tuple[object, ...]:
-    """Return what has to be the same of calls that meet."""
+    """Return what has to be the same of calls that meet.
+
+    Operation, reduce op, root, dtypes and shapes.
+
+    Of calls that agree in it nothing is known to be wrong, though they are of different lines.
+    """
     tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
     return call.operation, call.op, call.root, tensors
 
 
 def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> bool:
-    """Whether the calls that meet are no two ways to one operation."""
+    """Whether the calls that meet are no two ways to one operation.
+
+        if rank == 0: broadcast(x, 0)     line 11 on rank 0, line 13 on the others:
+        else: broadcast(y, 0)             two ways to one operation
+
+    A rank that has made calls of both lines cannot be in one of two ways. Nor can one that is in
+    `backward()`, or handles an error, while the others are not.
+    """
     if len({call.maker == "bw" for call in parting.calls.values()}) > 1:
         return True
     if _find_handled(parting):
@@ -775,7 +787,11 @@ MOST_ERROR = 600
 
 
 def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
-    """Return in words how a rank ended before its end: a verb, and the rest."""
+    """Return in words how a rank ended before its end: a verb, and the rest.
+
+    An exit with a code counts where the others are `torn` out of their program by it: a rank that
+    exits by itself when all is done has merely a code.
+    """
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
         words = short(_TRAINED.sub("", record.error), MOST_ERROR)
@@ -840,7 +856,12 @@ _TRAINED = re.compile(r" \[of the model it trains ([^\]]*)\]")
 
 
 def _fix_training(records: Mapping[int, RankRecord]) -> str:
-    """Return which parameters some ranks train and others do not; nothing where DDP says none."""
+    """Return which parameters some ranks train and others do not; nothing where DDP says none.
+
+    DDP compares the number of parameters of all ranks when it wraps a model, and names none of
+    them. The recorder has added the names of each rank to its error; what is on some ranks alone is
+    the difference.
+    """
     trained = {
         rank: dict.fromkeys(found[1].split(", "))
         for rank, record in sorted(records.items())

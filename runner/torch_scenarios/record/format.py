@@ -1016,6 +1016,12 @@ class _Reader:
             self._handed_kinds[number] = handed
 
     def _take_c(self, number: int, kind: int | str, us: int, *more: Any) -> None:
+        """Take a line that begins a call: `["c", number, kind, us, ...]`.
+
+        Version 2 writes each kind of call once, with all that is the same of it, and then its
+        number alone: a loop of a million all_reduces has one kind. A message to a rank that there
+        is not (`stray`) is no call that could meet another one, and is kept apart.
+        """
         made_at = ScriptPlace()
         if isinstance(kind, str):  # version 1: it says all of itself
             operation, group, (place, us, *rest) = kind, us, more

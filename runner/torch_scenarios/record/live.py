@@ -227,7 +227,13 @@ def run(
 
 
 def start_ranks(order: Order) -> subprocess.Popen[bytes]:
-    """Start the ranks, or the launcher of the user's own that does."""
+    """Start the ranks, or the launcher of the user's own that does.
+
+    The order goes to the process that forks them by standard input: a command line would show the
+    names of scripts and folders to every user of the machine, and has an end. A launcher of the
+    user's own (torchrun, srun) gets variables alone, by which each Python that it starts records
+    itself.
+    """
     environment = dict(os.environ) | make_value_environment(order.values)
     if order.own_launcher:
         environment |= make_environment(order.folder, os.environ.get("PYTHONPATH", ""))

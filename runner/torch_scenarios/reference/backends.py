@@ -565,7 +565,16 @@ def forecast(
 def _forecast(
     plan: Plan, predicted: Trace, name: str, limits: Limits, together: Together | None
 ) -> Trace | None:
-    """Return what a backend makes of a program that it may take in its own way."""
+    """Return what a backend makes of a program that it may take in its own way.
+
+    The walk is run under the semantics of that backend (buffers, streams, tags), and once more for
+    each way that it may take and need not. Where hosts connect only when a group is first used, a
+    rank may be held in its first call: that is found from a first run, and made part of a second
+    one.
+
+    None where it comes to the same as everywhere, and where nothing is known of what the backend
+    does.
+    """
     traits, backend = traits_of(name), name.split(" torch", maxsplit=1)[0]
     sure = find_semantics(backend, traits)
     arrays = numpy_arrays(limits)
@@ -661,6 +670,11 @@ def _may_be_true(step: Step, name: str) -> bool:
 
 
 def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None) -> Trace:
+    """Return a forecast as a trace: its own outcome and waits, and the diagnoses of every backend.
+
+    What the program does wrong everywhere stays wrong here. A diagnosis of this backend alone is
+    optional: a file need not state it.
+    """
     opened = set(main.simulation.opened) | {run.outcome for run in others}
     if main.simulation.creations.reused:
         opened |= {"deadlock", "error"}

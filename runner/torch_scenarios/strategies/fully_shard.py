@@ -216,7 +216,12 @@ class FullySharded(Alone):
         self._kept = {}
 
     def _units(self, skip: tuple[str, ...]) -> list[Unit]:
-        """Return the units in the order of the forward; the root comes first, if it has any."""
+        """Return the units in the order of the forward; the root comes first, if it has any.
+
+        A unit is what `fully_shard` was called on: its parameters are gathered in one call before
+        its forward, and given back after it where `resharded`. Parameters in no such module belong
+        to the root, which is gathered before all.
+        """
         stated = self._said.reshard_after_forward
         names = self.model.parameters
         layers = [label for label, _ in self.model.network.layers]
@@ -289,7 +294,15 @@ class FullySharded(Alone):
         return pad(part, 0, most)
 
     def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
-        """Reduce the gradients of a unit, of which the rank keeps its part, all in one call."""
+        """Reduce the gradients of a unit, of which the rank keeps its part, all in one call.
+
+            unit of w [5, 2] and b [3] on 2 ranks    rows by torch.chunk: 3 and 2 of w, 2 and 1 of b
+            given     [w 0-2, b 0-1 | w 3-4 + 1 row of zeros, b 2 + 1 of zeros]
+            output    the half of this rank, summed
+
+        Each rank's part is padded to the longest, for a reduce-scatter gives all the same. The mean
+        is taken over all replicas: those that share a part divide by their number once more.
+        """
         size, at = self._group.size, self._group.group_rank(self.rank)
         pieces: list[list[Array]] = [[] for _ in range(size)]
         for name in names:

@@ -272,7 +272,17 @@ def _rounds(own: range, a_round: int, parts: int) -> Iterator[tuple[int, int]]:
 
 
 def _in_a_v(rank: int, size: int, parts: int) -> list[Move]:
-    """Two stages a rank, the second on the way back: as if for enough parts, without those over."""
+    """Two stages a rank, the second on the way back: as if for enough parts, without those over.
+
+        rank 0   stages 0 and 7     of 4 ranks, in a V: the last stage is on the rank
+        rank 1   stages 1 and 6     that has the first one, so that the loss is where the
+        rank 2   stages 2 and 5     targets are
+        rank 3   stages 3 and 4
+
+    Zero bubble schedules split a backward: by input first, for the stage before waits for that, and
+    by weight whenever nothing else is to be done (Qi et al., "Zero Bubble Pipeline Parallelism",
+    arXiv 2401.10241). This one is their ZB-V, which is torch's ScheduleZBVZeroBubble.
+    """
     down, up = rank, 2 * size - 1 - rank
     most = max(2 * size - 1, parts)
     moves: list[Move] = []
@@ -517,7 +527,17 @@ class PipelineStage(Trainee):
         return None
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
-        """Follow the schedule."""
+        """Follow the schedule: the list of moves that torch makes for this rank.
+
+            entered[stage, part]   what goes into a stage, of a microbatch
+            made[stage, part]      what comes out of it, for the next one
+            saved[stage, part]     what its backward needs of its forward
+            back[stage, part]      the gradient of what came out, from the stage behind
+            grads[stage, part]     gradients of parameters that wait for their own move (BY_WEIGHT)
+
+        A receive is started where the schedule has it, and waited for only where its tensor is
+        used; sends are waited for at the end, as in torch's own schedules.
+        """
         self.know_loss(order, x, y)
         said, parts, last = self._said, self._said.n_microbatches, len(self._said.stages) - 1
         xs, ys = _microbatches(x, y, parts)

@@ -161,6 +161,17 @@ def layers_below(layer: Any, prefix: str = "") -> Generator[tuple[str, Layer], N
 
 
 def _style(label: str, given: Any) -> Style:
+    """Return how a layer is cut, from what the file says of it.
+
+        ColwiseParallel          enters whole          weight cut by rows     leaves as Shard(-1)
+        RowwiseParallel          enters as Shard(-1)   weight cut by columns  leaves whole, summed
+        SequenceParallel         enters and leaves as Shard(sequence_dim), weight whole
+        PrepareModuleInput       what enters is moved, before the layer's own parts
+        PrepareModuleOutput      what leaves is moved
+
+    Defaults are those of torch.distributed.tensor.parallel. Raises ValueError or TypeError in
+    words.
+    """
     kind, rest = (given, {}) if isinstance(given, str) else next(iter(dict(given).items()))
     if kind not in ARGUMENTS:
         message = f"`{label}` is cut by one of {', '.join(ARGUMENTS)}, not by `{kind}`"
@@ -593,6 +604,12 @@ class TensorParallel(Alone):
         *,
         learns: bool,
     ) -> Way:
+        """Go back through the layer itself, with what lies on this rank of its tensors and weights.
+
+        For `y = x @ w.T`, cut by rows of w, each rank has the gradient of its columns of y. `dy @
+        w` is then its part of a sum over ranks (SUM), and not yet the gradient of x. Cut by columns
+        of w, each rank has the whole dy, and gets the gradient of its own columns of x.
+        """
         style = self._plan.get(name)
         if style is not None and style.kind in (COLUMN, ROW):
             rows = flat(dy.local)

@@ -241,6 +241,11 @@ def unpack(found: object) -> Timeline:
 
 
 def _unpack(found: _Packed) -> Timeline:
+    """Return a timeline from its rows.
+
+    A span names the collectives and messages that it is part of, and these name their spans. Only
+    one of the two is written; the other is made here.
+    """
     matches = tuple(
         Match(
             name=row.name,

@@ -119,6 +119,8 @@ def _integer_averages(scenario: Scenario, predicted: Trace) -> Iterator[Problem]
     """Yield a warning for each step that averages integers, which NCCL does and Gloo does not.
 
     On Gloo torch computes a float in the end, which it cannot store in such a tensor: it raises.
+    The dtype is that of what a rank has written in the prediction, since an expression may decide
+    it.
     """
     averages = {step.index: step for step in steps_of(scenario.steps) if _takes_average(step)}
     dtypes: dict[int, str] = {}
@@ -158,7 +160,8 @@ def _ends(forecast: Trace, general: Trace) -> str:
 def find_explaining(case: Case) -> tuple[str, ...]:
     """Return the facts of a backend that explain an outcome that the semantics do not have.
 
-    They become notes of the finding, so that "the backend deviates" says how that is known.
+    They become notes of the finding, so that "the backend deviates" says how that is known. None
+    where the forecast of that backend does not have the outcome either.
     """
     forecast, general = case.prediction, case.general
     outcome = case.run.outcome if case.run is not None else forecast.outcome
@@ -196,7 +199,10 @@ def judge_conduct(case: Case) -> list[Finding]:
 
 
 def _together(entries: list[tuple[int, Finding]]) -> Finding:
-    """Return one finding for ranks that differ alike, its verb for several."""
+    """Return one finding for ranks that differ alike, its verb for several.
+
+    raised timeout, expected nothing, by 0 and 2   ranks 0 and 2 raised timeout, expected nothing
+    """
     ranks = tuple(sorted(rank for rank, _ in entries))
     first = entries[0][1]
     return Finding(
@@ -239,6 +245,7 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
 
 
 def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
+    """Return what is stated for a rank; None where a mapping by rank says nothing of it."""
     if isinstance(stated, PerRank):
         chosen = view_of(side).process().choose(stated)
         return chosen if isinstance(chosen, RaiseSpec) else None
@@ -355,6 +362,7 @@ def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
 def _end_problem(
     found: RankTrace | None, spec: RaiseSpec, *, predicted: bool = False
 ) -> str | None:
+    """Return how the end of a rank contradicts what is stated of it, with the step it raised in."""
     last = found.events[-1] if found and found.ending == "raised" and found.events else None
     if last is None:
         if not spec.kinds:
@@ -526,7 +534,11 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
 
 
 def _counts(case: Case, found: RankTrace | None) -> bool:
-    """Return whether a rank is blocked: who gave up is, where the end is a deadlock."""
+    """Return whether a rank is blocked: who gave up is, where the end is a deadlock.
+
+    Ranks of a deadlock end by their timeouts, so that a run of it shows ranks that raised. If the
+    file states an error as the end, a rank that raised a timeout has done what is stated.
+    """
     gave = found is not None and found.ending == "raised"
     return "deadlock" in case.final.ends or not gave
 
@@ -538,6 +550,7 @@ def _tell_end(ending: str) -> str:
 
 
 def _stuck_at(found: RankTrace | None) -> Event | None:
+    """Return the step in which a rank is blocked, or gave up; None where it came to its end."""
     if found is None or not found.events:
         return None
     last = found.events[-1]
@@ -754,7 +767,11 @@ def _cost_finding(case: Case, name: str, value: float, bounds: Bounds) -> Findin
 
 
 def _judge_sent(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
-    """Return the finding on the bytes that each rank sends, if some rank's are not as stated."""
+    """Return the finding on the bytes that each rank sends, if some rank's are not as stated.
+
+    `sent: {0: "<= 4096", else: 1024}` may state another bound for each rank. Ranks with the same
+    bytes and the same bounds are noted together.
+    """
     if stated.sent_by is None:
         return []
     wrong: list[tuple[int, float, Bounds]] = []
@@ -1064,7 +1081,11 @@ def _end(rank: RankTrace) -> str | None:
 
 
 def _dies(case: Case) -> list[Finding]:
-    """Return the findings on ranks whose process ended otherwise than `dies:` states."""
+    """Return the findings on ranks whose process ended otherwise than `dies:` states.
+
+    Where the prediction leaves open whether a rank crashes (a signal of a peer that is gone), only
+    the run can contradict the author.
+    """
     final = case.final
     if final.dies is None and "crash" not in final.ends:
         return []

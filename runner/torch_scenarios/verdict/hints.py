@@ -78,7 +78,11 @@ def guess(case: Case, finding: Finding) -> str | None:
 
 
 def _single(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> bool:
-    """Return whether all that differs is one number for another: any formula may give that."""
+    """Return whether all that differs is one number for another: any formula may give that.
+
+    Where `[3]` should be `[6]`, "without rank 1's contribution", "op: max" and "half" all fit by
+    chance. Two different pairs of numbers are taken for evidence.
+    """
     pairs: set[tuple[Any, Any]] = set()
     for rank, values in wrong.items():
         should = right.get(rank)
@@ -239,6 +243,9 @@ def _factor(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> f
     """Return the one factor between wrong and right numbers, over all elements that have one.
 
     0, an infinity and what is no number stay what they are, times any factor above 0.
+
+    >>> _factor({0: np.array([2.0, 0.0])}, {0: np.array([4.0, 0.0])})
+    0.5
     """
     factors: list[float] = []
     for rank, value in wrong.items():
@@ -550,6 +557,11 @@ class _Reach:
         return {each for index in self._left for each in self._lines.get(index, ())}
 
     def _loop(self, process: Process, step: Step, *, sure: bool) -> None:
+        """Go through a loop with each value of its variable.
+
+        Where a tensor decides how often it turns, its body is gone through once with a variable
+        that is unknown: what depends on it may be reached.
+        """
         selected = True if step.ranks is None else self._selects(process, step.ranks)
         if selected is False:
             return
@@ -572,7 +584,11 @@ class _Reach:
             self._walk(process, step.body, sure=sure and selected is True)
 
     def _takes(self, process: Process, step: Step) -> bool | None:
-        """Return whether the rank is selected for a step; None where a tensor decides."""
+        """Return whether the rank is selected for a step; None where a tensor decides.
+
+        Without `ranks:` the members of the step's group take it. Of a group that a step creates it
+        is not known who that is before the program runs.
+        """
         if step.ranks is not None:
             return self._selects(process, step.ranks)
         if step.operation is None:
@@ -720,7 +736,11 @@ def warn_of_empty_slices(case: Case) -> None:
 
 
 def _slices(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each slice of a name in an expression, and the name."""
+    """Yield each slice of a name in an expression, and the name.
+
+    >>> list(_slices("x[2:1] + y[0]"))
+    [('x[2:1]', 'x')]
+    """
     if "[" not in text or ":" not in text:
         return
     source = text.strip()

@@ -439,7 +439,12 @@ class Values:
         shared: Wanted | None,
         slack: Value = None,
     ) -> list[Difference] | None:
-        """Compare one trace with the author; None where it has nothing to say."""
+        """Compare one trace with the author; None where it has nothing to say.
+
+        Undefined values come in three ways: a read raises one while what is wanted is computed, a
+        name holds one, or the wanted value is one itself. All of these are judged apart from
+        numbers: what the author states of a value that is anything is a mistake of its own.
+        """
         if view is None:
             return None
         try:

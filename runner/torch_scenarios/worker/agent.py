@@ -330,7 +330,15 @@ class Cluster:
         return trace
 
     def _begin(self) -> NodesLaunch:
-        """Start the ranks of every node. Raises LaunchError where one does not come up."""
+        """Start the ranks of every node. Raises LaunchError where one does not come up.
+
+            prefix   .../launch-1, .../launch-2: one store, in which a late rank of launch 1 writes
+                     what no one in launch 2 reads
+            beats    a line to the store on which the leader hears of nodes that are gone
+            orders   another one, sealed with the secret, on which ranks get their scenarios
+
+        Where the leader loses the store, both lines are cut, and what waits on either of them ends.
+        """
         self._meet()
         self._launches += 1
         if self._store is None:

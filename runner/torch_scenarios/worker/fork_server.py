@@ -322,6 +322,12 @@ class Host:
         self._prepare(job)
 
     def _do(self, job: Job) -> Any:
+        """Run a job on ranks that are there, or on new ones.
+
+        New ones are forked where the job asks for it, where there are too few, where one has died
+        or stopped, or where they share GPUs in another way than this backend needs. Modules of a
+        plugin are imported here before: forked ranks have them without an import of their own.
+        """
         self._ready.wait()
         import torch
 

@@ -546,6 +546,10 @@ class Stepping:
     def take(self, step: Step, iteration: tuple[int, ...]) -> bool:
         """Evaluate a step and take it; False where it raised what it does not expect.
 
+        In a loop most rounds are alike: what takes the step, with its arguments evaluated and its
+        call bound, is kept under a key of all that it was made of, and the next round with the same
+        key only calls it.
+
         Raises ScenarioError where it cannot be evaluated, Ending where a `fault` ends the process,
         Broken where the supervisor broke the call.
         """
@@ -619,7 +623,11 @@ class Stepping:
         return again
 
     def _make_taking(self, call: Call, late: Mapping[str, str]) -> Taking:
-        """Return what takes the step of a call, once or again."""
+        """Return what takes the step of a call, once or again.
+
+        Everything that is the same each time is looked up here, and bound to local names: what is
+        between two calls of a rank adds to the time that is measured of them.
+        """
         step, operation = call.step, call.operation
         communicates = operation is not None and not isinstance(operation, Local)
         site = Site(call.label, communicates)
@@ -642,6 +650,8 @@ class Stepping:
             record.start_s = now_s()
             note(record)
             if communicates:
+                # The board is what the supervisor reads of a rank that answers no more: it says in
+                # which call it is.
                 board.inside = record
             goes_on = True
             try:

@@ -109,7 +109,9 @@ MOST_POINTS = 1000
 def cost(options: Mapping[str, Any]) -> None:
     """Count what programs cost: rounds, messages, bytes; forecast time. Start no process.
 
-    Each case is counted once; sizes and scales multiply its bytes, and are points of one curve.
+    Each case is counted once; sizes and scales multiply its bytes, and are points of one curve. The
+    exit code is the largest of all cases (see :func:`_cost_case`), so that one wrong program is not
+    hidden by a hundred right ones.
     """
     topology = _read_topology(options)
     selection = _of_any_world(selection_of(options))
@@ -174,6 +176,8 @@ def _read_topology(options: Mapping[str, Any]) -> Topology | None:
                 message = f"{flag} is about time, which has a topology: give --topology too"
                 raise click.UsageError(message)
         return None
+    # `--scale 2` doubles every byte; `--sizes 1K:1M` says what the largest tensor, or the parameter
+    # `bytes`, is to have.
     if options["scales"] is not None and options["sizes"] is not None:
         message = "--scale and --sizes are two ways to say the same"
         raise click.UsageError(message)
@@ -191,7 +195,11 @@ def _read_topology(options: Mapping[str, Any]) -> Topology | None:
 def _selections(selection: Selection) -> Iterator[Selection]:
     """Yield a selection for each combination of the numbers that `--set` lists.
 
-    `--set n=8,64 --set bytes=1024,65536` are four.
+    >>> found = _selections(Selection(paths=(), sets={"n": "8,64", "op": "sum"}))
+    >>> [each.sets["n"] for each in found]
+    ['8', '64']
+
+    `--set n=8,64 --set bytes=1024,65536` are four. A value that is a list in brackets is one value.
     """
     several = {
         name: [part.strip() for part in text.split(",")]
@@ -283,7 +291,8 @@ def _cost_case(
 def _is_reckoned(footprint: Footprint | None) -> bool:
     """Return whether a program is a step that `record --times-on` wrote.
 
-    It has tensors for what is held.
+    It has tensors for what is held: parameters, gradients, states of the optimizer. In any other
+    file tensors are what the author chose to name, and no measurement of training fits them.
     """
     return footprint is not None and "held_parameters" in footprint.sizes
 
@@ -322,7 +331,10 @@ def _scale(structure: Structure, scales: str | None) -> Structure:
 
 
 def _only_traffic(analysis: Analysis, option: str) -> Traffic:
-    """Return what goes between the ranks of a case; refuses a second case."""
+    """Return what goes between the ranks of a case; refuses a second case.
+
+    The first case is kept in the context of the command, since one file can hold one schedule.
+    """
     context = click.get_current_context()
     case = analysis.scenario.case
     if context.meta.setdefault(f"torch_scenarios.{option}", case) != case:
@@ -371,7 +383,11 @@ def _without_time(scenario: Scenario) -> Scenario:
 def _points(
     scenario: Scenario, analysis: Analysis, topology: Topology, options: Mapping[str, Any]
 ) -> Iterator[Point]:
-    """Yield the forecasts of a case: one for each size that is asked for."""
+    """Yield the forecasts of a case: one for each size that is asked for.
+
+    All are made of the same traffic. Which algorithm is forecast may change with the size, as
+    NCCL's own choice does.
+    """
     assert analysis.predicted is not None
     assert analysis.predicted.traffic is not None
     labels = _labels(analysis)
@@ -460,6 +476,9 @@ def _scales(
 ) -> Iterator[tuple[float | None, float]]:
     """Yield sizes, and what all bytes are multiplied by for each.
 
+        --scale 1,4         the size of the program, and four times that
+        --sizes 1K:4K       of a program of 2 KiB: (1024, 0.5), (2048, 1.0), (4096, 2.0)
+
     The size of a program is its parameter `bytes`, else that of its largest tensor.
     """
     known = analysis.footprint.sizes if analysis.footprint is not None else None
@@ -518,7 +537,11 @@ def sizes_of(text: str, flag: str) -> list[float]:
 
 
 def _curve_lines(points: Sequence[Point]) -> list[str]:
-    """Return a curve over sizes in lines: what it is from, once, then a row for each size."""
+    """Return a curve over sizes in lines: what it is from, once, then a row for each size.
+
+    A row says what it is from only where that differs: a table of measurements ends at some size,
+    beyond which a model takes its place.
+    """
     first = points[0].forecast
     lines = [f"origin    {first.origin}"]
     for point in points:
@@ -565,6 +588,8 @@ def _against(
     except ScenarioError as error:
         refuse(error)
     compared = 0
+    # Points and entries of a forecast are in the same order, and a case without a forecast has
+    # neither.
     timed = [entry for entry in cases if "time_us" in entry]
     for point, entry in zip(points, timed, strict=True):
         row = next(
@@ -686,7 +711,12 @@ def _against_log(
     *,
     quiet: bool,
 ) -> int:
-    """Hold forecasts of collectives against a log, whose calls are many in a row."""
+    """Hold forecasts of collectives against a log, whose calls are many in a row.
+
+    nccl-tests starts its calls one after the other and divides the time by their number. The launch
+    of a call is then hidden behind the one before, so that the forecast is held against it by its
+    `pace`, the time from one call to the next.
+    """
     compared = 0
     timed = [entry for entry in cases if "time_us" in entry]
     for point, entry in zip(points, timed, strict=True):
@@ -772,7 +802,11 @@ def fit_topology(
 
 
 def bench(options: Mapping[str, Any]) -> None:
-    """Measure how long programs take on a real backend; their values are checked first."""
+    """Measure how long programs take on a real backend; their values are checked first.
+
+    What is measured of a program that is wrong says nothing. The load of the machine is taken
+    before anything starts, for the ranks are a load themselves.
+    """
     topology = _bench_asked(options)
     old: dict[str, Any] = {"rows": []}
     try:
@@ -808,7 +842,10 @@ def bench(options: Mapping[str, Any]) -> None:
 
 
 def _bench_asked(options: Mapping[str, Any]) -> Topology | None:
-    """Return the topology that is asked for; refuses what would be wrong after all repetitions."""
+    """Return the topology that is asked for; refuses what would be wrong after all repetitions.
+
+    A file that cannot be written at the end of an hour would lose that hour.
+    """
     given = click.get_current_context().get_parameter_source("fail_above")
     if given is ParameterSource.COMMANDLINE and options["compare"] is None:
         message = "--fail-above is about a comparison: give --compare too"
@@ -860,6 +897,12 @@ def _bench(options: Mapping[str, Any], launcher: Any, topology: Topology | None)
     """Measure all cases and sizes.
 
     Sizes take turns, block by block, so that what drifts meanwhile is in all of them.
+
+        block 1   1 KiB x 20   64 KiB x 20   1 MiB x 20
+        block 2   1 KiB x 20   ...
+
+    The first block of a size is preceded by a trial, from which the repetitions to warm up, and
+    with `--seconds` those to measure, are computed.
     """
     ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
     whole = _Benched(facts={"backend": options["backend"]})
@@ -978,7 +1021,10 @@ def bench_lines(
 def _against_old(
     row: Mapping[str, Any], old: Sequence[Mapping[str, Any]], fail_above: float, *, noisy: bool
 ) -> Any:
-    """Return the comparison of a row with the old one of its case and size; None without one."""
+    """Return the comparison of a row with the old one of its case and size; None without one.
+
+    The file may have another path by now; case, ranks and bytes must be the same.
+    """
     names = ("file", "case", "ranks", "bytes")
     before = next((each for each in old if all(each.get(n) == row[n] for n in names[1:])), None)
     if before is None or not before.get("block_medians_us"):
@@ -987,7 +1033,7 @@ def _against_old(
 
 
 def _comparison_line(row: Mapping[str, Any], found: Any) -> str:
-
+    """Return a comparison in words: the ratio of the medians, and the interval that decides."""
     return (
         f"{found.status}  {row['case']} {amount(row['bytes'])}: new / old {found.ratio:.3f}, "
         f"95 % interval {found.low:.3f} to {found.high:.3f}"

@@ -182,7 +182,11 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_values(options: Mapping[str, Any], command: tuple[str, ...]) -> None:
-    """End the command where options of values do not fit each other, or the script."""
+    """End the command where options of values do not fit each other, or the script.
+
+    `--batch train.py:31` names the line that makes a batch. It must be a line of the script itself,
+    and one that can be dealt anew: it is tried on the text before anything runs.
+    """
     if options["fake"] and (options["values"] or options["redeal"]):
         refuse_usage("`--values` compares what real ranks hold: leave `--fake` out")
     if (options["allow"] or options["batch"]) and not options["redeal"]:
@@ -236,7 +240,11 @@ def _parse_ranks(text: str, world: int) -> tuple[int, ...]:
 
 
 def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
-    """Run, judge, tell, and leave with the exit code."""
+    """Run, judge, tell, and leave with the exit code.
+
+    What further runs show (`--redeal`, `--nemesis`) is added to the verdict of the first. They make
+    no sense for a record that is not whole, and are left out then.
+    """
     began = time.monotonic()
     try:
         found = analysis.record(
@@ -288,7 +296,11 @@ def _strike(order: Order, found: Recorded, kinds: str | None) -> Recorded:
 
 
 def _measure_rounding(order: Order) -> None:
-    """Run one process some times more, so that its record has what rounding does in it."""
+    """Run one process some times more, so that its record has what rounding does in it.
+
+    Only the record of one process is held against others: two programs that round otherwise differ
+    by as much as these runs do among each other.
+    """
     if order.world_size > 1 or order.own_launcher:
         return
     words = "three more runs round otherwise: `scenario parity` compares within what that changes"
@@ -327,7 +339,8 @@ def write_scenario(path: Path, result: Judged) -> None:
 def exit_code(result: Judged, code: int) -> int:
     """Return 1 for a finding, 3 where the record is not the whole, else the script's own.
 
-    So `scenario record` may take the place of `python` in a script of CI.
+    So `scenario record` may take the place of `python` in a script of CI: a program that is right
+    and leaves by `sys.exit(4)` leaves by 4.
     """
     if result.found:
         return FOUND
@@ -442,7 +455,13 @@ def tell_result(
 def tell_positions(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
     """Return where the ranks are whose program did not come to its end; some where most did.
 
-    Ranks at one place are one line.
+    Ranks at one place are one line:
+
+        ranks 0-2: waits in all_reduce, train.py:31
+        rank 3: ended after barrier, train.py:28
+
+    Those that ended are named only if others did not: of a program that came to its end it is no
+    news.
     """
     going: dict[str, list[int]] = {}
     over: dict[str, list[int]] = {}
@@ -487,8 +506,12 @@ def tell_findings(result: Judged) -> list[str]:
 def import_records(options: Mapping[str, Any]) -> NoReturn:
     """Judge what is there already, and leave with the exit code.
 
-    A folder of a record, torch's dumps, or the log of a job: which one is seen from its content. It
-    may be another person's, so that the scripts which it names are not opened (decision 92).
+        a folder of a record   what `scenario record` does with it, but for further runs
+        dumps of torch         the calls of each rank, those that it had under way, and where
+        the log of a job       what its ranks printed: errors, timeouts of collectives
+
+    Which one is seen from its content. It may be another person's, so that the scripts which it
+    names are not opened (decision 92).
     """
     folder, launch = Path(options["folder"]), LaunchRecord()
     if folder.is_file() and not _is_dump(folder):
@@ -572,7 +595,11 @@ def _notes_of(records: Mapping[int, RankRecord]) -> list[str]:
 
 
 def diff(options: Mapping[str, Any]) -> NoReturn:
-    """Compare two programs, or the pages of two runs, and leave with the exit code."""
+    """Compare two programs, or the pages of two runs, and leave with the exit code.
+
+    Programs are two scenarios or two records, compared by what their ranks call, in order; pages by
+    the verdicts of their cases. The exit code is 1 where anything differs.
+    """
     pages = [_is_page(options[side]) for side in "ab"]
     if any(pages) or options["html_file"]:
         _require_pages(options, pages)
@@ -615,7 +642,11 @@ MOST_CASES = 20
 
 
 def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
-    """Show, or write as a page, what is another in the second of two runs."""
+    """Show, or write as a page, what is another in the second of two runs.
+
+    Cases that are equal are counted. Of the first few that changed the lines of the report are
+    shown, of the others the name and both verdicts.
+    """
     try:
         before, after = (content_of(str(options[side])) for side in "ab")
         found = changes(before, after)
@@ -639,7 +670,11 @@ def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
 def difference_lines(
     a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
 ) -> list[str]:
-    """Return the differences in words, each with its ranks."""
+    """Return the differences in words, each with its ranks.
+
+    A single difference is a line of its own. Several are below one that says which ranks
+    communicate in another way.
+    """
     if a.world_size != b.world_size:
         lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
     else:

@@ -333,7 +333,15 @@ class Steps:
             yield ProgramStep(kind="fail"), ("", None)
 
     def _begin(self, rank: int, call: RecordedCall, at: str, work: _RankWork) -> Iterable[Item]:
-        """Yield the steps of a call: one, or one for each tensor of a coalesced one."""
+        """Yield the steps of a call: one, or one for each tensor of a coalesced one.
+
+        A handle is the first name that the rank has not in use: so a loop that waits for what it
+        starts has the same name in each round, and folds. Work that is never waited for keeps its
+        tensors in use for ever; where its handle is lost, the next call may take the name.
+
+        Peers are noted as distances, and roots as ranks of the group, which are the same on many
+        ranks where the numbers are not: each rank of a ring sends 1 further.
+        """
         group = self._groups.name(rank, call.group_name)
         is_async = not call.completes
         parts: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = [(call.inputs, call.outputs)]
@@ -394,7 +402,11 @@ class Steps:
     def _begin_batch(
         self, rank: int, batch: Sequence[RecordedCall], at: str, work: _RankWork
     ) -> Item:
-        """Return the step of a `batch_isend_irecv`."""
+        """Return the step of a `batch_isend_irecv`, whose messages have one handle together.
+
+        As with other messages the distances are what ranks have in common. They travel with the
+        item and not with the step: ranks that send to other distances take the same step.
+        """
         first = batch[0]
         handle = next(name for name in count_handles() if name not in work.in_use)
         if self._is_together:

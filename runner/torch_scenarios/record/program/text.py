@@ -117,9 +117,13 @@ class ScenarioText:
         return ["groups:", *lines] if lines else []
 
     def _write_parts(self, parts: list[tuple[int, ...]]) -> str:
-        """Return the groups of a family: `{size.
+        """Return the groups of a family in the shortest way that there is for them.
 
-        4}`, a list of them, or an expression where that is long.
+        one group                          [0, 2], or with `ranks:` if they are in another order
+        neighbours of one size             {size: 4}
+        few, or with no regular distance   {partition: [[0, 3], [1, 2]]}
+        columns of a grid                  {partition: "[range(i, 8, 4) for i in range(4)]"}
+        columns of several grids           the same, over the first rank of each
         """
         if len(parts) == 1:
             if list(parts[0]) != sorted(parts[0]):
@@ -164,7 +168,11 @@ class ScenarioText:
         return lines
 
     def _leaf_lines(self, node: Leaf, inside: list[int], indent: str) -> list[str]:
-        """Return one step: on one line where it fits, else a line for each of its keys."""
+        """Return one step: on one line where it fits, else a line for each of its keys.
+
+        `ranks` selects among those that come here. A call of a group is written without it where
+        all members take it, since who is outside of the group passes by itself.
+        """
         step: Any = node.key
         if id(node) in self._parts:
             step = replace(step, tensors=(self._parts[id(node)],))
@@ -241,7 +249,12 @@ class ScenarioText:
         return f"{name}: {{{', '.join(given)}}}"
 
     def _write_batch(self, step: ProgramStep, own: Mapping[int, Any]) -> Iterator[str]:
-        """Yield each message of a batch as YAML: those of all ranks that take the step."""
+        """Yield each message of a batch as YAML: those of all ranks that take the step.
+
+        The lists of the ranks are merged like whole programs: where each sends to the next, `peer:
+        (rank + 1) % world_size` is one item for all of them. One that some ranks lack gets
+        `ranks:`.
+        """
         programs = {
             rank: [((each.operation, each.tensor), ("", (each.far, each.tag))) for each in parts]
             for rank, (_, parts) in own.items()
@@ -272,7 +285,13 @@ class ScenarioText:
         return f"wait: {names[0] if len(names) == 1 else _flow(names)}"
 
     def _write_other(self, step: ProgramStep) -> str:
-        """Return a step that calls neither a collective nor a message, as YAML."""
+        """Return a step that calls neither a collective nor a message, as YAML.
+
+        kernels   `compute:` with what their time is
+        fail      `fault:`, the error that a rank raised, or its end
+        create    `new_group:`
+        reset     a tensor is made anew: `compute:` of its first value
+        """
         if step.kind == "kernels":
             return f"compute: {{{step.words}}}"
         if step.kind == "fail":
@@ -324,7 +343,10 @@ def _lay_out(text: str) -> str:
 
 
 def quote(words: str) -> str:
-    """Return words as a string of YAML, whatever is in them, as many as are read.
+    r"""Return words as a string of YAML, whatever is in them, as many as are read.
+
+    >>> quote('yes: "no"')
+    '"yes: \\"no\\""'
 
     A string of JSON is one of YAML 1.2, so that no word of a record becomes anything but a text.
     """

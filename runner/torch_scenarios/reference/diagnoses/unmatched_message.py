@@ -39,6 +39,9 @@ def find(rest: AtRest) -> list[Symptom]:
         )
         excused = any(is_gone(run, peer) for peer in peers)
         excused = excused or run.ranks[post.rank].state in {"raised", "died"}
+        # A peer that is blocked elsewhere may have the other end further on in its program
+        # ("late"), or in the part of a truncated program that is not written down ("beyond"): then
+        # something else is the mistake, if anything.
         outcomes = [futures.brings(post, peer) for peer in peers]
         if not {"late", "beyond"} & {*outcomes}:
             symptom = replace(_report_unmatched(run, futures, post), optional=excused)
@@ -113,6 +116,14 @@ def _does(post: Posted) -> str:
 
 
 def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
+    """Return the symptom of one message without its other end.
+
+    The closest explanation that there is.
+
+        the peer has it under another tag     tag_mismatch
+        the peer has it in another group      unmatched_send or unmatched_recv, with that group
+        the peer has nothing like it          unmatched_send or unmatched_recv
+    """
     sends = post.message.sends
     step = post.call.step
     other = _other_tag(run, futures, post)

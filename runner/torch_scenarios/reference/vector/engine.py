@@ -507,6 +507,14 @@ class Beginning:
         return blocked
 
     def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
+        """Take a step that each rank takes by itself.
+
+        An assignment of tensors or numbers, or a pause.
+
+        Numbers are kept as lanes and are no tensors. What is stored into a part of a tensor
+        (`sets`) keeps its column; what is assigned whole gets a new one. Values from before are
+        noted first, since `expect` may ask for them.
+        """
         assignments = next(iter(instance.step.arguments.values()), None)
         if self._memory.hollow and isinstance(operation, Sleep):
             self._pause(instance, scene, assignments)
@@ -597,7 +605,12 @@ class Beginning:
     def _post(
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
     ) -> NDArray[np.int64] | None:
-        """Post the messages of ranks that all have the same items."""
+        """Post the messages of ranks that all have the same items.
+
+        One column for each message of the list; all of them are one work with one handle. They meet
+        what waits as soon as they are posted, in the order of the list, and some rows may be done
+        by that before the call has returned.
+        """
         posts, arguments, group = self._message_evaluator.of(instance.step, operation, scene, items)
         keys = self._memory.keys(group)
         numbers = self._memory.group_numbers(group)
@@ -687,6 +700,11 @@ class Beginning:
         found: dict[str, Any],
         stored: set[str],
     ) -> NDArray[np.int64] | None:
+        """Let ranks enter the next collective of their groups: many groups of one name at once.
+
+        All are at one position, as their caller has seen to. Traffic is noted before anyone passes,
+        because a post that completes a group lets others go on.
+        """
         group = group_of(instance.step)
         used = [(value, name in stored) for name, value in found.items() if isinstance(value, View)]
         for view, writes in used:
@@ -886,7 +904,12 @@ class CohortState:
     # which it is does not depend on the order in which cohorts were taken: each of these semantics
     # waits for all, and has one outcome (decision 42).
     def run(self) -> ColumnRecord:
-        """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`."""
+        """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`.
+
+        A turn is one step of all ranks that are before it. It is what makes a run repeatable:
+        `stop` ends one before a given turn, and `parked` names turns in which ranks are left over
+        to be walked.
+        """
         self._initialise()
         self._go(0, self._world)
         while self._ready:
