@@ -27,6 +27,7 @@ from torch_scenarios.record.evidence.reasons.argument import (
     find_made,
     find_order,
     find_tensor,
+    is_split_evenly,
 )
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import (
@@ -187,7 +188,8 @@ def _explain_argument(
         return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, folder)
-    if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and not finding.fix:
+    is_open = not finding.fix or is_split_evenly(parting)
+    if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and is_open:
         return find_tensor(parting, records, folder, finding.diagnosis.partition("_")[0])
     return None
 

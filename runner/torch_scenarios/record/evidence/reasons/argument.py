@@ -50,6 +50,7 @@ _TENSOR_POSITIONS = {
     **dict.fromkeys(("all_reduce", "broadcast", "reduce", "gather", "scatter"), 0),
     **dict.fromkeys(("distribute_tensor", "send", "isend", "recv", "irecv"), 0),
     **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"), 1),
+    "all_to_all_single": 1,
 }
 
 
@@ -99,6 +100,19 @@ def find_tensor(
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
     return None
+
+
+def is_split_evenly(parting: Parting) -> bool:
+    """Whether the calls are `all_to_all_single`s whose line passes no sizes: parts are alike."""
+    calls = [each for each in parting.calls.values() if isinstance(each, RecordedCall)]
+    if not calls or any(each.operation != "all_to_all_single" for each in calls):
+        return False
+    for file, line, _ in calls[0].place.frames[:1]:
+        source = script_at(file)
+        sizes = {"input_split_sizes", "output_split_sizes"}
+        positions = {"all_to_all_single": 2}
+        return source is not None and source.argument(line, sizes, positions) is None
+    return False
 
 
 def _is_mixed(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
