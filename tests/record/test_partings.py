@@ -1913,3 +1913,96 @@ def test_a_switch_of_fsdp_that_ranks_set_otherwise_is_told(
     told = f"gradient_sync(is_last)` (train.py:2) differs in its {turn.get(len(flags), 'turn')}"
     assert (told in words) is (len(flags) != 2)
     assert ("(`is_last = step % 3 == 2 or" in words) is (len(flags) != 2)
+
+
+RING = """\
+steps = math.ceil(len(query) / 4)
+for _ in range(steps):
+    works = dist.batch_isend_irecv(ops)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_the_loop_of_a_batch_of_messages_is_told_with_what_sets_its_turns(
+    tmp_path: Path, waiting: int
+) -> None:
+    file = script(tmp_path, RING)
+    loop = Decision(kind="for", file=file, line=2, text="for _ in range(steps)")
+    at = replace(place(file, 3), api="batch_isend_irecv")
+    receive, meet = call("recv", at, peer=1), call("barrier", place(file, 4))
+    ends = [] if waiting else [meet]
+    records = {0: record(0, receive, receive, receive), 1: record(1, receive, receive, *ends)}
+    for rank, turns in (0, 3), (1, 2):
+        records[rank].ways = [Way(before=0, decision=loop, yes=turns, no=1)]
+    mark = Mark(source=Source(path="scenario.yaml", text=""), line=1, column=1, at="train.py:3")
+    pair = f"rank {waiting} receives from rank {1 - waiting}"
+    waits = f"{pair} in `batch_isend_irecv`, and rank {1 - waiting} never sends"
+    found = replace(finding("unmatched_recv", waiting), notes=(Clause(waits, mark),))
+    reason = explain_message(found, records, str(tmp_path))
+    if waiting:  # it has made fewer turns because it waits
+        assert reason is None or "more turns" not in reason[0].words
+        return
+    assert reason is not None
+    words, _ = reason[0].words, reason[1]
+    assert "has more turns on some ranks: rank 0 3 times, rank 1 twice; " in words
+    assert words.endswith("`steps = math.ceil(len(query) / 4)` (train.py:1) sets them")
+
+
+SKIP = """\
+if index == 3:
+    dist.recv(skip, src=0)
+if index == 0:
+    dist.send(x, dst=2)
+"""
+
+
+def test_two_messages_without_an_end_each_are_told_with_the_if_of_one(tmp_path: Path) -> None:
+    file = script(tmp_path, SKIP)
+    sends, receives = _if(file, 3, "index == 0"), _if(file, 1, "index == 3")
+    calls = {0: call("send", place(file, 4), peer=2), 3: call("recv", place(file, 2), peer=0)}
+    records = {
+        rank: record(
+            rank,
+            *([calls[rank]] if rank in calls else []),
+            size=4,
+            ways=[
+                Way(before=0, decision=receives, yes=rank == 3, no=rank != 3),
+                Way(before=0, decision=sends, yes=rank == 0, no=rank != 0),
+            ],
+        )
+        for rank in range(4)
+    }
+    words = (
+        "rank 0 sends to rank 2 in `send to 2` (train.py:4)",
+        "rank 3 receives from rank 0 in `recv from 0` (train.py:2)",
+    )
+    lonely = replace(finding("unmatched_send", 0, 2), notes=tuple(map(Clause, words)))
+    reason = explain_message(lonely, records, str(tmp_path))
+    assert reason is not None
+    assert "rank 2 does not go into `if index == 3` (train.py:1), where it would receive" in (
+        reason[0].words
+    )
+
+
+CAPACITY = """\
+capacity = len(x) // world
+slots = x.new_zeros(world, capacity)
+dist.all_to_all_single(received, slots)
+dist.all_to_all_single(received, slots, sizes, counts)
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [(3, True), (4, False)])
+def test_parts_of_an_exchange_that_are_alike_are_told_with_what_the_tensor_is_made_of(
+    tmp_path: Path, line: int, *, is_told: bool
+) -> None:
+    at = place(script(tmp_path, CAPACITY), line)
+    records = {rank: record(rank, call("all_to_all_single", at, rows=8 + rank)) for rank in (0, 1)}
+    sizes = "exchange the sizes first."
+    (found,) = add_reasons(
+        [replace(finding("shape_mismatch", 0, 1), fix=sizes)], records, str(tmp_path)
+    )
+    words = " ".join(each.words for each in found.notes)
+    assert ("`capacity = len(x) // world` (train.py:1)" in words) is is_told
+    assert (found.fix == sizes) is not is_told

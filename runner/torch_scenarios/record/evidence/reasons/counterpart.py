@@ -46,6 +46,8 @@ _ANSWERS = (
     re.compile(r"rank (\d+) waits in .*?for rank (\d+) to (send|receive)"),
     re.compile(r"rank (\d+) (?:sends|receives) .*?rank (\d+) never (send|receive)s"),
 )
+#: two messages without an end each: who makes it, how, and who should answer
+_LONELY = re.compile(r"rank (\d+) (sends to|receives from) rank (\d+) in")
 #: the functions that do it, in a script and in a record
 _CALLS = {"send": re.compile(r"\bi?send\b"), "receive": re.compile(r"\bi?recv\b")}
 _OPERATIONS = {"send": "send", "receive": "recv"}
@@ -70,6 +72,11 @@ def explain_message(
         for each in finding.notes
         for pattern in _ANSWERS
         for waiting, rank, what in pattern.findall(f"{each.words} {each.rest}")
+    ]
+    answers = answers or [
+        (int(one), int(other), "receive" if how == "sends to" else "send")
+        for each in finding.notes
+        for one, how, other in _LONELY.findall(f"{each.words} {each.rest}")
     ]
     answers = [each for each in answers if {*each[:2]} <= records.keys()]
     if not answers:
@@ -229,7 +236,11 @@ def _loop(
         call.place.frames
         for record in parted.records.values()
         for call in record.calls
-        if call.place.short(parted.folder) in marks
+        if marks
+        & {
+            call.place.short(parted.folder),
+            replace(call.place, api="", via="").short(parted.folder),  # as a batch is marked
+        }
     }
     tallies = parted.tallies(whole=True)
     for decision, own in tallies.items():
@@ -244,6 +255,9 @@ def _loop(
         fewest = [rank for rank, count in turns.items() if count == min(turns.values())]
         if any(_ends_inside(parted.records[rank], decision.file, span) for rank in fewest):
             continue  # it is still in the loop, and waits there for something else
+        last = [parted.records[each[0]].items[-1:] for each in answers if each[0] in fewest]
+        if any(_is_inside(each.place.frames, decision.file, span) for own in last for each in own):
+            continue  # it has waited there for the message itself, and given up
         inside = (decision.file, *span)
         left = (_find_left(parted, *each[:2], inside) for each in answers if each[1] in fewest)
         way_out = next(filter(None, left), None)
@@ -253,10 +267,22 @@ def _loop(
         clause = Clause(
             f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
             + list_times(turns)
+            + _tell_bound(decision, parted.folder)
         )
         fix = f"give every rank that takes it as many turns of the loop at {place}."
         return clause, fix
     return None
+
+
+def _tell_bound(decision: Decision, folder: str) -> str:
+    """Return in words the line that sets how many turns a loop has; empty where none is known."""
+    source = script_at(decision.file)
+    for node in ast.walk(source.tree) if source is not None else ():
+        if isinstance(node, ast.For) and node.lineno == decision.line and source is not None:
+            for at in source.origins(node.iter, node.lineno)[:1]:
+                place = short(((decision.file, at, ""),), folder)
+                return f"; `{source.text(at)}` ({place}) sets them"
+    return ""
 
 
 #: what a rank waits for others to enter
