@@ -155,10 +155,11 @@ steps:
   - barrier: {}
 """
     )
-    for rank in trace.ranks:
-        assert rank.events[-1].end_s is not None
-        assert rank.events[-1].end_s >= 0.2
-    assert trace.ranks[0].events[0].start_s < 0.2
+    waits, sleeps = (rank.events[-1] for rank in trace.ranks)
+    assert waits.end_s is not None
+    # the ranks do not begin at one moment, so that rank 0 may wait for less than rank 1 sleeps
+    assert sleeps.start_s >= 0.2 > waits.start_s
+    assert waits.end_s > waits.start_s
 
 
 def test_workers_stay_warm_and_isolated_ones_do_not(
