@@ -384,6 +384,25 @@ def test_a_launch_without_a_result_shows_each_cause_once(tmp_path: Path) -> None
     assert str(caught.value).count("no module named 'mine'") == 1
 
 
+def test_a_first_case_that_ends_its_launch_leaves_the_column_to_the_next(tmp_path: Path) -> None:
+    write_sums(tmp_path, "a", "b", "c")
+    (tmp_path / "column").write_text(document.text([NEW]), encoding="utf-8")
+    launcher = tmp_path / "launch"
+    launcher.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *--conformance*a.yaml*) exit 1;; *--conformance*) ;; *) exit 0;; esac\n'
+        'while [ "$1" != --conformance ]; do shift; done\n'
+        f'cp {tmp_path / "column"} "$2"\n',
+        encoding="utf-8",
+    )
+    launcher.chmod(0o700)
+    selection = Selection(paths=(str(tmp_path),))
+    column = launch_column([str(launcher)], (), selection, say=lambda _: None)
+    assert column.name == NEW.name
+    assert {seen.verdict for seen in column.cases.values()} == {"INCONCLUSIVE"}
+    assert set(column.cases) == {"a.yaml::a", "b.yaml::b", "c.yaml::c"}
+
+
 def test_why_calls_did_not_run_is_said() -> None:
     seen = {
         Cell(operation="barrier", op="", dtype="int8"): Seen(outcome="not run", words="no module"),

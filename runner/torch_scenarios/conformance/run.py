@@ -33,6 +33,8 @@ from torch_scenarios.source.documents import DocumentError, decode_json
 
 #: what a run tells of what its calls are made with
 _FRAMEWORKS = ("torch", "MPI", "mpi4py", "JAX", "jaxlib")
+#: cases that are tried for a first result of a launch
+FIRST_CASES = 8
 #: lines of what a launch printed that are shown
 SHOWN = 4
 #: between the calls of a dtype and why some did not run
@@ -174,7 +176,7 @@ def launch_column(
     `arguments` are those of `python -m torch_scenarios.worker` that choose the backend. A case that
     ends a launch before it is judged is INCONCLUSIVE, and what it left goes to the next one. Of a
     column that is `known` only the cases that it lacks are run. Raises LaunchError where no launch
-    comes to a first result.
+    with one of the first cases comes to a result: a case may end its launch by what it states.
     """
     roots = find_roots(selection)
     if known is not None:
@@ -184,8 +186,12 @@ def launch_column(
     cases: dict[str, CaseSeen] = {}
     with TemporaryDirectory() as folder:
         first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
-        printed = _start([*worker, "--conformance", str(first), waiting[0]])
-        if not first.exists():
+        printed = ""
+        for place in waiting[:FIRST_CASES]:
+            printed = _start([*worker, "--conformance", str(first), place])
+            if first.exists():
+                break
+        else:
             message = f"no rank that `{' '.join(launcher)}` starts gives a result: {printed}"
             raise LaunchError(message)
         column = read_one(str(first))
