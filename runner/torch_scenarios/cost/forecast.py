@@ -951,7 +951,11 @@ _SUMMED = ("source", "target", "size", "started", "ended")
 def _parts(
     sums: Mapping[Any, _Sum], path: tuple[Hop, ...], field_name: str, network: Network, ranks: int
 ) -> tuple[tuple[PartCost, ...], NDArray[np.float64]]:
-    """Return what each step or group costs, and how long each link is held by all of them."""
+    """Return what each step or group costs, and how long each link is held by all of them.
+
+    A part's share of the path is the time by which its hops move the end on: of two hops that
+    overlap only what is beyond the first counts, so that the shares add up to the whole.
+    """
     share: dict[Any, float] = {}
     reached = 0.0
     for hop in path:

@@ -136,36 +136,21 @@ def _scan_lines(text: str) -> Iterator[tuple[str, NamedPlace]]:
         sort = SECTIONS.get(section)
         inner = re.match(r"\s+(\w+)\s*:", line)
         if sort is not None and inner is not None and len(line) - len(line.lstrip()) <= 4:
-            yield (
-                inner[1],
-                NamedPlace(
-                    sort=sort, name=inner[1], start=at + inner.start(1), end=at + inner.end(1)
-                ),
-            )
+            yield inner[1], _place_of(inner, sort, at)
         if sort is not None and top is not None:
             for found in re.finditer(r"[{,]\s*(\w+)\s*:", line):
                 if line[: found.start() + 1].count("{") - line[: found.start() + 1].count("}") == 1:
-                    yield (
-                        found[1],
-                        NamedPlace(
-                            sort=sort,
-                            name=found[1],
-                            start=at + found.start(1),
-                            end=at + found.end(1),
-                        ),
-                    )
+                    yield found[1], _place_of(found, sort, at)
         handle = re.search(r"\bas:\s*(\w+)", line)
         if handle is not None:
-            yield (
-                handle[1],
-                NamedPlace(
-                    sort="handle",
-                    name=handle[1],
-                    start=at + handle.start(1),
-                    end=at + handle.end(1),
-                ),
-            )
+            yield handle[1], _place_of(handle, "handle", at)
         at += len(line)
+
+
+def _place_of(found: re.Match[str], sort: str, at: int) -> NamedPlace:
+    """Return the place of the name that a match has, in a line that begins at a character."""
+    start, end = found.span(1)
+    return NamedPlace(sort=sort, name=found[1], start=at + start, end=at + end)
 
 
 def occurrences(text: str, name: str) -> list[tuple[int, int]]:

@@ -759,8 +759,8 @@ class Guarding:
         """Return a group's name as a constant; a parameter may hold one, too.
 
         `group_size(mesh.dp)` is not an attribute of `mesh`: the dotted name as a whole is the
-        group's. A plain name that is no group is looked up when it is evaluated, since in the
-        expressions of an operation's parameters it may hold the group of the call.
+        group's. A plain name that is no group is looked up when it is evaluated, since a parameter
+        of the file may hold the name of one.
         """
         group = node.args[0] if node.args else node.keywords[0].value
         dotted = read_name(group)
@@ -805,8 +805,8 @@ class Guarding:
     def _guard_index(self, node: ast.expr) -> ast.expr:
         """Guard an index: a number, a slice, or several.
 
-        A slice is made by a guarded call, which turns integers of tensors into ints. Its parts may
-        be left out as in Python.
+        A slice is made by a call, with None for what is left out. What its parts are is looked at
+        where it is applied: a list takes other slices than a tensor.
         """
         if isinstance(node, ast.Tuple):
             parts = [self._guard_index(part) for part in node.elts]

@@ -351,7 +351,13 @@ class Straight:
         self._known: dict[tuple[Any, type], tuple[float, float]] = {}
 
     def function(self) -> Callable[[Any, Any], Any]:
-        """Return what compiled expressions call for the operator."""
+        """Return what compiled expressions call for the operator.
+
+        Most calls are of two tensors of one dtype and shape, or of a tensor and a small number: for
+        these what has to be known (which numbers fit the dtype) is looked up by dtype and kind of
+        number, and the library's own operator is called at once. All else takes the general way,
+        with the same result.
+        """
         rule, operators, known = self._rule, self._operators, self._known
         library, budget, array = operators.library, operators.budget, operators.library.array
         scalar, apply, general = rule.scalar, rule.array, operators.arithmetic

@@ -62,7 +62,11 @@ from torch_scenarios.reference.walk import Simulation, StartState
 def rank_trace(
     rank: int, runs: Sequence[Rest], events: Events, may_block: tuple[Place, ...] = ()
 ) -> RankTrace:
-    """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
+    """Return one rank's trace; it is blocked for sure only if no schedule lets it go on.
+
+    The events are those of the first run. A rank that is blocked at one step in that run, and at
+    another one in the next, is `possibly_blocked`: the trace must not state where.
+    """
     state = runs[0].simulation.ranks[rank]
     ending = state.state
     if ending == "blocked":
@@ -437,7 +441,13 @@ class _Search:
         simulation: Simulation,
         options: Sequence[Any],
     ) -> Sequence[int]:
-        """Return the options to try at a choice that is met for the first time in this run."""
+        """Return the options to try at a choice that is met for the first time in this run.
+
+        Where several are left, the state is compared with those of earlier runs at such a choice.
+        If it is the same in all that is read later, this run would go on as that one did: it is cut
+        here, and what followed there counts for it too. Else the choice becomes a node of the path,
+        whose other options further runs take.
+        """
         simulation.ledger.account.spend(OPTION_WORK * len(options))
         tried = list(range(len(options)))
         if self._observed is not None:
@@ -477,7 +487,18 @@ class _Search:
         return tried
 
     def _learn(self, simulation: Simulation) -> None:
-        """Note for each choice on the way of a run what the run read after it."""
+        """Note for each choice on the way of a run what the run read after it.
+
+        From the end backwards: what is written whole is no longer live before that, what is read
+        is.
+
+            choice 1    recv a from anyone
+                        recv b from anyone     writes b
+            choice 2    x = b                  reads b
+
+        At choice 2 b is live; at choice 1 it is not, for it is written before it is read. Two
+        states that differ in b alone are one state there.
+        """
         if self._reads is None:
             return
         after = _After(live=set(self._reads.always))

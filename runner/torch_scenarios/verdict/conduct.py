@@ -160,8 +160,8 @@ def _ends(forecast: Trace, general: Trace) -> str:
 def find_explaining(case: Case) -> tuple[str, ...]:
     """Return the facts of a backend that explain an outcome that the semantics do not have.
 
-    They become notes of the finding, so that "the backend deviates" says how that is known. None
-    where the forecast of that backend does not have the outcome either.
+    They become notes of the finding, so that "the backend deviates" says how that is known. There
+    are none where the forecast of that backend does not have the outcome either.
     """
     forecast, general = case.prediction, case.general
     outcome = case.run.outcome if case.run is not None else forecast.outcome

@@ -247,7 +247,13 @@ class Worker:
         *,
         last: bool,
     ) -> bool:
-        """Run a program to its end, whatever that is; False where its world is made once more."""
+        """Run a program to its end, whatever that is; False where its world is made once more.
+
+        Ending   the scenario kills this process: it reports what it has seen, and dies
+        Broken   the supervisor ended a call that would not return: it reports where it was blocked,
+                 settles, and is free for the next scenario
+        else     it has come to its end, or raised
+        """
         let_go = partial(self._let_go, poison=True)
         try:
             ending = program.prepare()

@@ -43,13 +43,13 @@ def recall(
     return found, {} if options["dry_run"] else keepers(folder)
 
 
-def unified_diff(before: str, after: str, old: str, new: str) -> str:
+def diff_text(before: str, after: str, old: str, new: str) -> str:
     r"""Return what changes from one text to another, as `patch` and `git apply` read it.
 
     `old` and `new` are what the two are called. A last line without a line feed has the note behind
     it that both tools need to write it back as it was.
 
-    >>> print(unified_diff("world_size: 2", "world_size: 4\n", "a.yaml", "a.yaml (fixed)"), end="")
+    >>> print(diff_text("world_size: 2", "world_size: 4\n", "a.yaml", "a.yaml (fixed)"), end="")
     --- a.yaml
     +++ a.yaml (fixed)
     @@ -1 +1 @@

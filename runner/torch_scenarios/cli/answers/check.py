@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from msgspec.structs import replace
 
-from torch_scenarios.cli.answers.base import recall, selection_of, unified_diff
+from torch_scenarios.cli.answers.base import diff_text, recall, selection_of
 from torch_scenarios.cli.answers.reports import report
 from torch_scenarios.cli.options import refuse_usage
 from torch_scenarios.display import clean
@@ -119,7 +119,7 @@ def _show_repairs(found: Iterable[Repaired]) -> NoReturn:
 
 
 def _repair_difference(made: Repaired) -> str:
-    return unified_diff(made.before, made.after, str(made.path), f"{made.path} (fixed)")
+    return diff_text(made.before, made.after, str(made.path), f"{made.path} (fixed)")
 
 
 def _standard_input(options: dict[str, Any], selection: Selection) -> Selection:

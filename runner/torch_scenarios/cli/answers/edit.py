@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from torch_scenarios.bless import NotBlessedError, Objection, Proposal, confirm, propose, write
-from torch_scenarios.cli.answers.base import unified_diff
+from torch_scenarios.cli.answers.base import diff_text
 from torch_scenarios.cli.answers.run import launch_options
 from torch_scenarios.cli.options import INVALID_EXIT, limits_of, refuse, refuse_usage
 from torch_scenarios.cli.starts import STARTER, starter
@@ -192,7 +192,7 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:
-    return unified_diff(before.decode(), after.decode(), name, f"{name} (formatted)")
+    return diff_text(before.decode(), after.decode(), name, f"{name} (formatted)")
 
 
 def _report(error: ScenarioError) -> None:
@@ -380,7 +380,7 @@ class _Blessing:
 def difference(proposal: Proposal) -> str:
     """Return the unified diff of a proposal."""
     path = str(proposal.path)
-    return unified_diff(proposal.before, proposal.after, path, path)
+    return diff_text(proposal.before, proposal.after, path, path)
 
 
 def _refuse_bless(message: str) -> NoReturn:

@@ -147,10 +147,10 @@ class KernelClock:
         torch = self._torch
         kind = torch.Tensor
 
-        def reading(name: str) -> None:
+        def watch(name: str) -> None:
             read = getattr(kind, name)
 
-            def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            def read_or_guess(tensor: Any, *args: Any, **kwargs: Any) -> Any:
                 local = getattr(tensor, "_local_tensor", tensor)
                 if not self._is_fake(local):
                     return read(tensor, *args, **kwargs)
@@ -161,10 +161,10 @@ class KernelClock:
                     real = torch.full(tensor.shape, _guess(tensor.dtype), dtype=tensor.dtype)
                     return read(real, *args, **kwargs)
 
-            setattr(kind, name, watched)
+            setattr(kind, name, read_or_guess)
 
         for name in ("cpu", "numpy", "tolist"):
-            reading(name)
+            watch(name)
 
     def end(self) -> None:
         """Write down what is left."""
@@ -179,7 +179,13 @@ class KernelClock:
         return self.dispatch(mode, func, types, args, kwargs)
 
     def dispatch(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Do an operator as if it ran on the GPU."""
+        """Do an operator as if it ran on the GPU.
+
+        a collective            the time of kernels before it is written down
+        `.item()`, `equal`      the host waits for its stream, and gets a guess
+        on the host's tensors   done as it is
+        all else                done on fake tensors, which have shapes and no elements, and counted
+        """
         if not self._plain.issuperset(types):
             return NotImplemented  # a subclass, as DTensor, makes its own operators first
         namespace = func.namespace

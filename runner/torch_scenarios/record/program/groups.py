@@ -192,7 +192,11 @@ class Groups:
     def _name_others(
         self, described: Mapping[tuple[int, int], tuple[tuple[int, ...], str]], taken: set[str]
     ) -> None:
-        """Name the groups whose creation was not seen: the world, and those that C++ made."""
+        """Name the groups whose creation was not seen: the world, and those that C++ made.
+
+        Groups of one description and size are a family, as long as no rank is in two of them: the
+        dimension of a mesh has as many groups as the others multiply to, and one name.
+        """
         whole = tuple(range(self._world))
         wholes: dict[int, bool] = {}  # ranks that share a list of members are not asked again
         families: dict[tuple[str, int], list[Family]] = {}

@@ -158,7 +158,11 @@ class Tensors:
         *,
         writes: bool,
     ) -> str:
-        """Return the name of a list of tensors; members of one shape are a comprehension."""
+        """Return the name of a list of tensors; members of one shape are a comprehension.
+
+        The memory of a list is taken to be from the lowest address on, as long as all of its
+        members together.
+        """
         first = tensors[0] if tensors else Tensor(dtype="float32", shape=())
         dtype = first.dtype if first.dtype in DTYPES else "uint8"
         shapes = [self._find_shape(call, each) for each in tensors for _ in range(each.count)]
@@ -189,7 +193,13 @@ class Tensors:
         *,
         writes: bool,
     ) -> str:
-        """Return the first name that no work in flight uses for other memory."""
+        """Return the first name that no work in flight uses for other memory.
+
+        A tensor of which work is under way keeps the name that this has for its memory, so that a
+        race in the script is one in the scenario. Otherwise names stand for shapes and not for
+        tensors: `f32_4x8` is used again and again, and a second one, `f32_4x8_n2`, only where the
+        first is in use.
+        """
         open_accesses = [each for _, held in in_use.values() for each in held]
         for each in open_accesses:
             if each.name in self._ahead and _overlap(tensor, each.tensor):
