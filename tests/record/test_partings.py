@@ -1182,7 +1182,8 @@ def test_a_call_under_a_context_that_lets_ranks_in_one_by_one_is_told(
     told = " ".join(each.words for each in found.notes)
     is_told = "rank 1 waits there to be let in, and never comes to train.py:4" in told
     assert is_told is ("first" in head)
-    assert ("take the call at train.py:4 out of" in str(found.fix)) is is_told
+    fix = "take the call at train.py:6, which comes to train.py:4, out of"
+    assert (fix in str(found.fix)) is is_told
 
 
 @pytest.mark.parametrize(("taken", "is_told"), [(1, True), (0, False)])

@@ -93,21 +93,26 @@ def find_turn(parted: Parted) -> Reason | None:
                 ]
                 if waiting and _IN_TURN.search(head):
                     place = short(((file, node.lineno, ""),), parted.folder)
-                    return _tell_turn(ranks, waiting, short(frames, parted.folder), head, place)
+                    inner = short(frames, parted.folder)
+                    outer = short(((file, line, ""),), parted.folder)
+                    return _tell_turn(ranks, waiting, (inner, outer), head, place)
     return None
 
 
 def _tell_turn(
-    ranks: Sequence[int], waiting: Sequence[int], where: str, head: str, place: str
+    ranks: Sequence[int], waiting: Sequence[int], where: tuple[str, str], head: str, place: str
 ) -> Reason:
+    """Return the reason; `where` has the place of the call, and of what stands in the `with`."""
     verb = "is" if len(ranks) == 1 else "are"
     wait = "waits" if len(waiting) == 1 else "wait"
     words = (
         f"{ranks_text(list(ranks))} {verb} under `with {head}` ({place}), which lets the ranks in "
         f"one after another: {ranks_text(list(waiting))} {wait} there to be let in, and never "
-        f"{'comes' if len(waiting) == 1 else 'come'} to {where}"
+        f"{'comes' if len(waiting) == 1 else 'come'} to {where[0]}"
     )
-    fix = f"take the call at {where} out of `with {head}` ({place}): no call in it may wait."
+    inner = f", which comes to {where[0]}," if where[0] != where[1] else ""
+    fix = f"take the call at {where[1]}{inner} out of `with {head}` ({place}): no call in it may "
+    fix += "wait."
     return Clause(words), fix
 
 
