@@ -2007,3 +2007,25 @@ def test_parts_of_an_exchange_that_are_alike_are_told_with_what_the_tensor_is_ma
     words = " ".join(each.words for each in found.notes)
     assert ("`capacity = len(x) // world` (train.py:1)" in words) is is_told
     assert (found.fix == sizes) is not is_told
+
+
+SPARSE = """\
+for p in model.parameters():
+    rows = p.grad.values()
+    dist.all_reduce(rows)
+"""
+
+
+@pytest.mark.parametrize(("rows", "is_order"), [((6, 3), False), ((6, 5), True)])
+def test_a_tensor_of_a_size_that_was_not_there_before_is_no_other_one_of_its_loop(
+    tmp_path: Path, rows: tuple[int, int], *, is_order: bool
+) -> None:
+    at = place(script(tmp_path, SPARSE), 3)
+    records = {
+        rank: record(rank, *(call("all_reduce", at, rows=each) for each in (6, 5, own)))
+        for rank, own in enumerate(rows)
+    }
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("reaches another tensor on some ranks" in words) is is_order
+    assert ("set by `rows = p.grad.values()` (train.py:2)" in words) is not is_order

@@ -84,7 +84,8 @@ def find_tensor(
         read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
         found = source.origins(value, line)
         made_of = _read_at(source, found)
-        for node, _ in source.around(line):
+        is_of_loop = not found or what != "shape" or not _is_new(parting, records)
+        for node, _ in source.around(line) if is_of_loop else ():
             if not isinstance(node, ast.For):
                 continue
             names = _names_of(node.target)
@@ -113,6 +114,28 @@ def is_split_evenly(parting: Parting) -> bool:
         positions = {"all_to_all_single": 2}
         return source is not None and source.argument(line, sizes, positions) is None
     return False
+
+
+def _is_new(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
+    """Whether a tensor has a shape that no rank has passed before in a line where all have passed.
+
+    Then a loop has not reached another tensor: what it reaches has another size, as the rows of a
+    sparse gradient have.
+    """
+    calls = {rank: each for rank, each in parting.calls.items() if isinstance(each, RecordedCall)}
+    passed: dict[int, set[tuple[tuple[int, ...], ...]]] = {rank: set() for rank in calls}
+    for rank, call in calls.items():
+        for each in records[rank].calls:
+            if each is call:
+                break
+            if each.place.frames == call.place.frames:
+                passed[rank].add(_list_shapes(each))
+    known = set().union(*passed.values())
+    return all(passed.values()) and any(_list_shapes(each) not in known for each in calls.values())
+
+
+def _list_shapes(call: RecordedCall) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(each.shape) for each in call.inputs)
 
 
 def _is_mixed(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
