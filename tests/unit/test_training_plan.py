@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
+from torch_scenarios.cost.forecast import microseconds
+from torch_scenarios.cost.intervals import memory_interval
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.attempts import analyse, weigh
-from torch_scenarios.pipeline.plan import plan, plan_lines, weigh_candidate
+from torch_scenarios.pipeline.plan import plan, plan_lines, tell_fit, weigh_candidate
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
 
 if TYPE_CHECKING:
@@ -353,6 +355,44 @@ def test_ways_take_all_ranks_and_divide_the_batch() -> None:
     assert all(each.ranks == 8 for each in found)
     batch = {each.shards * each.replicas * each.micro * each.turns for each in found}
     assert batch == {TINY.batch}
+
+
+def test_a_step_of_many_turns_is_forecast_as_its_file_is(tmp_path: Path) -> None:
+    """Three of its turns are weighed, and the file has all of them."""
+    machine = topology(MACHINE)
+    model = replace(TINY, hidden=1024, inner=4096, sequence=2048, batch=64)
+    asked = way(shards=4, tensor=2, turns=16)
+    assert machine.gpu is not None
+    found = weigh_candidate(model, asked, machine, machine.gpu, tmp_path)
+    shown = CliRunner().invoke(cli, ["cost", str(found.path), "--topology", MACHINE, "--json", "-"])
+    (whole,) = json.loads(shown.stdout)["cases"]
+    assert found.forecast.time == pytest.approx(whole["time_us"], rel=1e-8)
+    assert found.held == whole["held_bytes"]
+    low, high = found.forecast.low, found.forecast.high
+    assert low < found.forecast.time < high
+    assert f"{microseconds(low)} to {microseconds(high)}" in found.forecast.error
+
+
+def test_one_way_of_a_plan_fits_for_sure_where_one_does(tmp_path: Path) -> None:
+    machine = topology(MACHINE)
+    model = replace(
+        TINY, layers=24, hidden=8192, inner=28672, heads=64, kv_heads=8, sequence=8192, batch=64
+    )
+    assert machine.gpu is not None
+    found = plan(model, machine, 8, tmp_path, 2)
+    assert [step.verdict for step in found.steps] == ["TIGHT", "FITS"]
+    quickest = plan(model, machine, 8, tmp_path, 1).steps
+    assert [step.verdict for step in quickest] == ["TIGHT"]
+
+
+def test_what_an_allocator_may_not_have_room_for_is_tight() -> None:
+    machine = topology(MACHINE)
+    reserved = memory_interval()
+    most = machine.memory / reserved.high
+    assert tell_fit(most * 0.999, machine) == "FITS"
+    assert tell_fit(most * 1.001, machine) == "TIGHT"
+    assert tell_fit(machine.memory / reserved.low * 1.001, machine) == "TOO LARGE"
+    assert tell_fit(machine.memory * 0.999, machine) == "TOO LARGE"
 
 
 def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:

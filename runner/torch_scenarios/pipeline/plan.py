@@ -34,6 +34,11 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.compute import Compute
 from torch_scenarios.pipeline.attempts import weigh
 
+#: whether a rank has memory for what an allocator reserves for most such steps, for some, for none
+FITS, TIGHT, TOO_LARGE = "FITS", "TIGHT", "TOO LARGE"
+#: microbatches of one stage that are weighed; more repeat the last
+FEW_TURNS = 3
+
 
 class PlannedStep(Struct, frozen=True, kw_only=True):
     """A candidate, its file, and what its step costs.
@@ -45,14 +50,20 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     way: Candidate
     path: Path
     held: float
-    fits: bool
+    verdict: str
     forecast: Forecast
     bottleneck: str
     bubble_us: float = 0.0
 
+    @property
+    def fits(self) -> bool:
+        """Whether it may fit: what an allocator reserves at the least is there."""
+        return self.verdict != TOO_LARGE
+
     def json(self, model: Decoder) -> dict[str, Any]:
         """Return it as JSON has it."""
         tokens = model.batch * model.sequence / self.way.ranks
+        reserved = memory_interval()
         return {
             "file": str(self.path),
             "stages": self.way.stages,
@@ -69,7 +80,9 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "blocks_in_a_call": self.way.together,
             "recompute": self.way.recompute,
             "held_bytes": self.held,
+            "reserved_bytes": [self.held * reserved.low, self.held * reserved.high],
             "fits": self.fits,
+            "tight": self.verdict == TIGHT,
             "time_us": self.forecast.time,
             "interval_us": [self.forecast.low, self.forecast.high],
             "error": self.forecast.error,
@@ -122,12 +135,17 @@ def plan(
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
-    fitting = [way for way in ways if model.load(way, gpu).held <= machine.memory]
+    verdicts = {way: tell_fit(model.load(way, gpu).held, machine) for way in ways}
+    fitting = [way for way in ways if verdicts[way] != TOO_LARGE]
     times = CollectiveTimes(machine, ranks)
     estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
     ranked = sorted(fitting, key=estimates.__getitem__)
     long = [way for way in ranked if way.is_long]
-    chosen = [way for way in ranked if not way.is_long][:most]
+    short = [way for way in ranked if not way.is_long]
+    chosen = short[:most]
+    sure = [way for way in short if verdicts[way] == FITS]
+    if most > 1 and sure and sure[0] not in chosen:
+        chosen[-1] = sure[0]  # so that there is one whose memory is no question
     if not chosen and long:  # nothing else fits: the shortest of them is weighed
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
@@ -152,16 +170,51 @@ def weigh_candidate(
 
     Raises LaunchError where the file cannot be written.
     """
-    text = model.program(way, gpu)
     path = folder / f"{way.name}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(model.program(way, gpu), encoding="utf-8")
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror or error}"
         raise LaunchError(message) from error
+    if way.stages > 1 or way.turns <= FEW_TURNS:
+        found, held, bottleneck = _weigh(model, way, machine, gpu, path)
+    else:
+        short, _, _ = _weigh(model, replace(way, turns=FEW_TURNS - 1), machine, gpu, path)
+        longer, held, bottleneck = _weigh(model, replace(way, turns=FEW_TURNS), machine, gpu, path)
+        found = _repeat(short, longer, way.turns - FEW_TURNS)
+    for form in model.forms_of(way):
+        found = _widen(found, form)
+    return PlannedStep(
+        way=way,
+        path=path,
+        held=held,
+        verdict=tell_fit(held, machine),
+        forecast=found,
+        bottleneck=bottleneck,
+        bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
+    )
+
+
+def tell_fit(held: float, machine: Topology) -> str:
+    """Return whether a rank has memory for what it holds, and what an allocator adds to that.
+
+    >>> from torch_scenarios.cost.topology import topology
+    >>> [tell_fit(held * 2**30, topology("h100-8x400g")) for held in (50, 70, 79)]
+    ['FITS', 'TIGHT', 'TOO LARGE']
+    """
+    reserved = memory_interval()
+    if held * reserved.high <= machine.memory:
+        return FITS
+    return TIGHT if held * reserved.low <= machine.memory else TOO_LARGE
+
+
+def _weigh(
+    model: Decoder, way: Candidate, machine: Topology, gpu: Gpu, path: Path
+) -> tuple[Forecast, float, str]:
+    """Prove the program of a candidate; return its forecast, bytes held, and its bottleneck."""
     limits = replace(DEFAULT, max_ranks=max(DEFAULT.max_ranks, way.ranks))
-    (scenario,) = load_content(path, text.encode(), limits=limits)
+    (scenario,) = load_content(path, model.program(way, gpu).encode(), limits=limits)
     analysis = weigh(scenario, limits)
     predicted = analysis.predicted
     assert analysis.verdict.status == "PASSED", analysis.verdict  # what is written is right
@@ -169,17 +222,33 @@ def weigh_candidate(
     assert predicted.traffic is not None
     assert analysis.footprint is not None
     found = forecast(predicted.traffic, machine, reckoned=True)
-    for form in model.forms_of(way):
-        found = _widen(found, form)
-    held = analysis.footprint.bytes_held
-    return PlannedStep(
-        way=way,
-        path=path,
-        held=held,
-        fits=held <= machine.memory,
-        forecast=found,
-        bottleneck=_bottleneck(found, _names(steps_of(scenario.steps))),
-        bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
+    bottleneck = _bottleneck(found, _names(steps_of(scenario.steps)))
+    return found, analysis.footprint.bytes_held, bottleneck
+
+
+def _repeat(short: Forecast, longer: Forecast, times: int) -> Forecast:
+    """Return a forecast of more turns, each of which adds what the last one of two forecasts did.
+
+    Turns of one stage are the same calls, and what the machine does with them the same: so a
+    forecast of all turns is this to ten digits.
+    """
+
+    def add(name: str) -> float:
+        last, before = (float(getattr(each, name)) for each in (longer, short))
+        return last + times * (last - before)
+
+    low, high = add("low"), add("high")
+    begin, colon, rest = longer.error.partition(": ")
+    if colon and " to " in begin:
+        begin = f"80 % of such steps took {microseconds(low)} to {microseconds(high)}"
+    return replace(
+        longer,
+        time=add("time"),
+        low=low,
+        high=high,
+        computing=add("computing"),
+        idle=add("idle"),
+        error=begin + colon + rest,
     )
 
 
@@ -245,7 +314,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         shown = step.json(model)
         rows.append(
             (
-                "FITS" if step.fits else "TOO LARGE",
+                step.verdict,
                 microseconds(step.forecast.time),
                 step.forecast.interval_words,
                 f"{shown['tokens_per_s_per_gpu']:.0f}",
@@ -271,12 +340,18 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     )
     reserved = memory_interval()
     products = {step.way.products for step in found.steps}
-    stated = (
-        f"kernels are formulas, in {' and '.join(products)}, with the interval of recorded steps; "
-        "for 80 % of such "
-        f"steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} times this memory"
+    kernels = f"kernels are formulas, in {' and '.join(products)}"
+    stated = [f"{kernels}, with the interval of recorded steps"]
+    stated.append(
+        f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
+        f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
     )
-    return [*lines, summary, *_left_out(found), stated, *_form_lines(model, found)]
+    if any(step.way.stages == 1 and step.way.turns > FEW_TURNS for step in found.steps):
+        stated.append(
+            f"of more than {FEW_TURNS} microbatches on one stage {FEW_TURNS - 1} and {FEW_TURNS} "
+            "are proved and weighed: each further one takes what the last one adds"
+        )
+    return [*lines, summary, *_left_out(found), *stated, *_form_lines(model, found)]
 
 
 def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
