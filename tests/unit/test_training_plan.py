@@ -413,6 +413,8 @@ def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:
         (weighed,) = json.loads(again.stdout)["cases"]
         assert weighed["time_us"] == pytest.approx(step["time_us"])
         assert weighed["held_bytes"] == step["held_bytes"]
+        assert weighed["reserved_bytes"] == step["reserved_bytes"]
+        assert weighed["interval_us"] == pytest.approx(step["interval_us"])
 
 
 def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(

@@ -82,6 +82,7 @@ from torch_scenarios.pipeline.bench import (
     row_of,
     warmups,
 )
+from torch_scenarios.pipeline.plan import FITS, TIGHT, TOO_LARGE, tell_fit
 from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED, Analysis, Selection
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference.vector.footprint import Footprint
@@ -289,12 +290,12 @@ def _cost_case(
 
 
 def _is_reckoned(footprint: Footprint | None) -> bool:
-    """Return whether a program is a step that `record --times-on` wrote.
+    """Return whether a program is a step that `record --times-on` wrote, or `scenario plan`.
 
-    It has tensors for what is held: parameters, gradients, states of the optimizer. In any other
-    file tensors are what the author chose to name, and no measurement of training fits them.
+    It has tensors for what is held.
     """
-    return footprint is not None and "held_parameters" in footprint.sizes
+    names = set() if footprint is None else footprint.sizes.keys()
+    return not names.isdisjoint(("held_parameters", "held_state", "held_activations"))
 
 
 def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, Any]]:
@@ -308,14 +309,17 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
     found: dict[str, Any] = {"held_bytes": held}
     if not topology.memory:
         return words, found
-    fits = held <= topology.memory
-    found |= {"memory_bytes": topology.memory, "fits": fits}
-    words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    found |= {"memory_bytes": topology.memory, "fits": held <= topology.memory}
+    words += f", of {amount(topology.memory)}: "
     if not _is_reckoned(footprint):
-        return f"{words} (never compared with a measurement)", found
+        fits = "fits" if found["fits"] else "does not fit"
+        return f"{words}{fits} (never compared with a measurement)", found
     reserved = memory_interval()
     low, high = held * reserved.low, held * reserved.high
+    verdict = tell_fit(held, topology)
+    found |= {"fits": verdict != TOO_LARGE, "tight": verdict == TIGHT}
     found["reserved_bytes"] = [low, high]
+    words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
     words += f" (for 80 % of such steps an allocator reserves {amount(low)} to {amount(high)}:"
     words += f" {reserved.rows} steps, measured by {reserved.sets})"
     return words, found
