@@ -290,6 +290,23 @@ def test_a_deviation_names_a_call_with_strides_before_it(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("mistake", ["0", "1"])
+def test_steps_that_a_scaler_leaves_out_on_ranks_alone_are_not_compared(
+    tmp_path: Path, mistake: str
+) -> None:
+    code, output, _ = parity_of(tmp_path, "scaler_skips.py", mistake)
+    assert code == 3, output
+    assert "the GradScaler leaves a step of the optimizer out on rank 0" in " ".join(output.split())
+
+
+@pytest.mark.nightly
+def test_a_sum_that_is_too_large_for_half_precision_is_named(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "hook_in_float16.py")
+    assert code == 1, output
+    assert "gradients are summed in float16 (line 16)" in " ".join(output.split())
+
+
+@pytest.mark.nightly
 def test_rows_that_a_loader_draws_at_random_are_not_compared(tmp_path: Path) -> None:
     code, output, _ = parity_of(tmp_path, "padded_tokens.py", "masks")
     assert code == 3, output

@@ -99,6 +99,8 @@ ROUGHLY = 0.1
 FEW = 16
 #: numbers beyond two for each column that a rescaling of rows has to explain
 FEW_FREE = 8
+#: of a value that has no number at some elements
+INFINITE = "is not a number, or infinite, where one process has numbers"
 #: of a value of which nothing more is known
 UNLIKE = "is not what one process has"
 #: torch's modules whose output depends on their weights and input alone, row by row
@@ -479,6 +481,7 @@ def _mark_infinite(values: Sequence[Array]) -> list[Array]:
 
 
 def _is_near(one: Array, other: Array, apart: float = OUTPUTS_APART) -> bool:
+    one, other = _mark_infinite([one, other])
     size = float(np.abs(other).max(initial=0.0)) or 1.0
     return float(np.abs(one - other).max(initial=0.0)) <= apart * size
 
@@ -1149,7 +1152,7 @@ def _explain(
             "divided by, and what the optimizer keeps of it"
         )
     if not _are_finite_alike(got, wanted):
-        return "is not a number, or infinite, where one process has numbers", (
+        return INFINITE, (
             "look at what divides by a count of rows or tokens, or takes a logarithm or a root: of "
             "some rank's own rows it may be zero"
         )

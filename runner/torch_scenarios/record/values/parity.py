@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from torch_scenarios.record.values.arrangement import (
 )
 from torch_scenarios.record.values.deviation import (
     ABOUT,
+    INFINITE,
     Deviation,
     choose_deviation,
     find_coarsest,
@@ -57,6 +59,7 @@ from torch_scenarios.record.values.format.event import (
     DropoutCall,
     LoadedBatch,
     LoaderDraw,
+    LossScale,
     ModelInput,
     ModuleLoad,
     NumberRead,
@@ -65,6 +68,7 @@ from torch_scenarios.record.values.format.event import (
 from torch_scenarios.record.values.format.record import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, judge_values
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.invariants.numbers import find_low_sum, tell_low_sum
 from torch_scenarios.record.values.invariants.proofs import PROVED
 from torch_scenarios.record.values.roles import find_roles
 from torch_scenarios.record.values.source import find_batch_line, is_shown
@@ -102,7 +106,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     reference = read_tensors(one, min(alone))
     held = {rank: read_tensors(many, rank) for rank in together}
     first = alone[min(alone)]
-    reason = _another_batch(first, together)
+    skips = _find_other_skip(first, together)
+    reason = skips[1] if skips[0] == 0 else _another_batch(first, together)
     is_near = bool(reason) and has_near_rows(reference, held)
     if reason and not is_near:
         rank = find_own_statistics(reference, held)
@@ -125,8 +130,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     sides = (reference, held, layout)
     sure = [each for each in deviations if each.sure or is_left_apart(each, *sides)]
     compared = sum(len(values) for rank in held for values in held[rank].values())
-    is_later = bool(sure) and not found and all(each.step > 0 for each in sure)
-    if is_later and (reason := _tell_own_optimizers(first, together, layout)):
+    since = min((each.step for each in sure), default=-1)
+    if not found and (reason := _tell_other_steps(first, together, layout, since, skips)):
         return _open(reason)
     if sure and not found:
         output = find_first_output(first, reference, held, layout, together, sure[0].step)
@@ -135,6 +140,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         telling = choose_deviation(sure, reference, layout)
         deviation = output or make_finding(telling, reference, held, layout, together)
         deviation = _blame_strides(deviation, together, is_forward=output is not None)
+        deviation = _blame_half_precision(deviation, together, telling)
         found.append(_join_witness(deviation, together))
     found = [*rates, *found]
     if found:
@@ -148,6 +154,50 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         "and by less than a mistake does"
     )
     return replace(_open(reason), is_close=True)
+
+
+def _find_other_skip(first: ValueRecord, together: Records) -> tuple[float, str]:
+    """Return the step from which a GradScaler leaves others out than in one process, and its words.
+
+    A rank's own rows may overflow where the mean of all does not, so that it is no mistake.
+    """
+    wanted = first.of(LossScale)
+    for rank, record in together.items():
+        for one, other in zip(wanted, record.of(LossScale), strict=False):
+            if one.skips == other.skips:
+                continue
+            who, where = (f"on rank {rank}", "in one process")
+            who, where = (who, where) if other.skips else (where, who)
+            return min(one.turn, other.turn), (
+                f"the GradScaler leaves a step of the optimizer out {who}, by a scale of "
+                f"{other.scale:g}{tell_line(record, other.place)}, and not {where}: the steps that "
+                "follow are others. Set an `init_scale` that is small enough for all of them"
+            )
+    return inf, ""
+
+
+def _blame_half_precision(
+    found: ValueFinding, together: Records, telling: Deviation
+) -> ValueFinding:
+    """Return a gradient that is infinite with what sums it in half precision, if something does."""
+    if telling.kind != "gradient" or INFINITE not in found.message:
+        return found
+    record = together[telling.rank]
+    step = next((each for each in record.steps if each.turn == telling.step), None)
+    low = find_low_sum(record, step.at) if step is not None else None
+    return found if low is None else replace(found, hint=tell_low_sum(record, low))
+
+
+def _tell_other_steps(
+    first: ValueRecord, together: Records, layout: Layout, since: int, skips: tuple[float, str]
+) -> str:
+    """Return why the steps are others than in one process up to the first that is off, or nothing.
+
+    Nothing is off where `since` is negative.
+    """
+    if since >= skips[0]:
+        return skips[1]
+    return _tell_own_optimizers(first, together, layout) if since > 0 else ""
 
 
 def _tell_own_optimizers(first: ValueRecord, together: Records, layout: Layout) -> str:

@@ -358,8 +358,8 @@ def _tell_dealt_twice(records: Mapping[int, ValueRecord]) -> ValueFinding | None
                 ranks=tuple(records),
                 rank=rank,
                 place=batches[0].place,
-                hint="deal the rows once: give every rank the whole dataset, or leave the "
-                "DistributedSampler out",
+                hint="deal the rows once: give every rank the whole dataset, in one order, or "
+                "leave the DistributedSampler out",
             )
     return None
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch_scenarios.record.values.format.event import FirstNan, LossScale, NanLeftOut
-from torch_scenarios.record.values.format.record import ValueRecord
-from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
+from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
+from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -24,6 +24,8 @@ WHAT = {
     "loss": "the loss is",
     "gradient": "the gradient of `{}` has",
 }
+#: the largest number of half precision
+MOST_HALF = 65_504
 ENTERS = "look at what enters there: a division by zero, a logarithm, a row of the data"
 HINTS = {
     "output": ENTERS,
@@ -49,6 +51,7 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     if others and not any(line & set(others) for line in lines):
         return  # stages of a pipeline pass other values on, and some that were never set
     disagree = bool(others) and first.what in {"output", "loss"}
+    low = find_low_sum(records[rank], first.at) if first.what == "gradient" else None
     what = WHAT[first.what].format(first.name)
     details = f", and not on {ranks_text(others)}" if others else ""
     details += "" if is_used else "; no step has used it"
@@ -59,9 +62,31 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
         ranks=tuple(alike),
         rank=rank,
         place=first.place,
-        hint=HINTS[first.what],
+        hint=HINTS[first.what] if low is None else tell_low_sum(records[rank], low),
         turn=first.turn,
         error=disagree and is_used and not scaled,
+    )
+
+
+def find_low_sum(record: ValueRecord, until: int) -> CarryingCall | None:
+    """Return the last call that sums numbers of half precision between a step and an event."""
+    since = max((step.at for step in record.steps if step.at < until), default=-1)
+    own = [
+        call
+        for call in record.calls
+        if since < call.at < until
+        and call.op == "sum"
+        and any(each.dtype == "float16" for each in call.tensors)
+    ]
+    return own[-1] if own else None
+
+
+def tell_low_sum(record: ValueRecord, call: CarryingCall) -> str:
+    """Say what to do about gradients that are summed in half precision, and are infinite then."""
+    return (
+        f"gradients are summed in float16{tell_line(record, call.place)}, where {MOST_HALF} is the "
+        f"largest number: divide them by the {len(call.ranks)} ranks, and by a scale of the loss, "
+        "before they are cast, or sum them in bfloat16"
     )
 
 
