@@ -441,3 +441,14 @@ def test_a_module_is_recorded_by_the_words_that_python_takes(
     monkeypatch.chdir(tmp_path)
     command = ["record", "-n", "1", "-o", str(tmp_path / "o"), "--", "-m", "job.train"]
     assert "job.train  1 rank, ran" in CliRunner().invoke(cli, command).output
+
+
+def test_ranks_inherit_nothing_of_the_store_that_they_meet_in(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """A lock that a thread of the store held while a rank was forked stayed locked in that rank."""
+    ran = recording.of("inherits.py", "-n", "4", OUT=str(tmp_path))
+    assert ran.code == 0, ran.output
+    assert {
+        path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()
+    } == dict.fromkeys("0123", "")

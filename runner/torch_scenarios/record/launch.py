@@ -57,6 +57,10 @@ from torch_scenarios.record.values import deal
 
 #: where the ranks of a run meet: no other host reaches it
 ADDRESS = "127.0.0.1"
+#: connections of ranks that wait until the store serves them
+BACKLOG = 512
+#: what fake ranks are told of a port, which none of them listens at: torchrun's own
+FAKE_PORT = 29500
 #: what a rank raises at a call where that is asked for
 STRUCK = "this rank raises here, for --nemesis"
 
@@ -172,14 +176,13 @@ def _launch(order: dict[str, Any]) -> None:
 
     Real ranks meet in a TCPStore that this process serves, as torchrun's agent does for its workers
     (`TORCHELASTIC_USE_AGENT_STORE`): no rank has to serve it, and none takes it along when it ends.
+    Its thread begins once all ranks are forked: a lock that it held at a fork would stay locked in
+    that rank, which then never comes out of `init_process_group`. Until then the ranks' connections
+    wait at the socket.
     """
-    dist: Any = torch.distributed
     folder, ranks, world = order["folder"], order["ranks"], order["world_size"]
     fake = bool(order["fake"])
-    store = None
-    if not fake:
-        store = _open_store(dist)
-    port = store.port if store is not None else 29500
+    listener = None if fake else socket.create_server((ADDRESS, 0), backlog=BACKLOG)
     log = os.open(
         str(Path(folder) / "launch.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
     )
@@ -188,13 +191,16 @@ def _launch(order: dict[str, Any]) -> None:
         os.write(log, f"{json.dumps(entry)}\n".encode())
 
     put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
-    _fork(order, port, put)
+    _fork(order, listener, put)
     put({"over": True})
 
 
-def _open_store(dist: Any) -> Any:
-    """Return a store of torch's at the loopback interface alone: all ranks are on this machine."""
-    listener = socket.create_server((ADDRESS, 0), backlog=512)
+def _serve_store(listener: socket.socket) -> Any:
+    """Return a store of torch's that serves at a socket, which it takes.
+
+    It is at the loopback interface alone: all ranks are on this machine.
+    """
+    dist: Any = torch.distributed
     make = partial(
         dist.TCPStore,
         ADDRESS,
@@ -210,8 +216,11 @@ def _open_store(dist: Any) -> Any:
         return make(use_libuv=False)
 
 
-def _fork(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
-    """Fork the ranks, and wait for all of them."""
+def _fork(
+    order: dict[str, Any], listener: socket.socket | None, put: Callable[[dict[str, Any]], None]
+) -> None:
+    """Fork the ranks, serve the store that real ones meet in, and wait for all of them."""
+    store = None
     board, standstill = fake_board(order)
     own = os.getpid()
     waiting = list(order["ranks"])
@@ -226,9 +235,11 @@ def _fork(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None
                 board.become(rank, 1)
             pid = fork()
             if pid == 0:
-                _child(partial(_run, order, rank, port, board, own))
+                _child(partial(_run, order, rank, listener, board, own))
             running[pid] = rank
             put({"rank": rank, "pid": pid})
+        if listener is not None and store is None:  # all real ranks are forked
+            store = _serve_store(listener)
         pid, status = os.waitpid(-1, os.WNOHANG if order["fake"] else 0)
         if pid == 0:
             time.sleep(0.005)
@@ -288,13 +299,25 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
     }
 
 
-def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -> int:
+def _leave(listener: socket.socket | None) -> int:
+    """Close what the launcher listens at, in a rank; return its port, or one for fake ranks."""
+    if listener is None:
+        return FAKE_PORT
+    port: int = listener.getsockname()[1]
+    listener.close()
+    return port
+
+
+def _run(
+    order: dict[str, Any], rank: int, listener: socket.socket | None, board: Any, parent: int
+) -> int:
     """Be a rank: set its environment, install the recorder, run the script, and write how it ended.
 
     Python's own end (threads, atexit) is run before the recorder's, and `os._exit` skips what
     torch's parent process would clean up a second time.
     """
     end_with(parent)
+    port = _leave(listener)
     os.environ.update(environment(order, rank, port))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
