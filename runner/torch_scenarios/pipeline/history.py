@@ -94,8 +94,6 @@ def _police(folder: Path, path: Path) -> None:
         raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
 
 
-# ---------------------------------------------------------------------------- what failed
-
 #: what did not pass the last time it was run, and the last time it was checked
 RUN, CHECKED = "last.json", "checked.json"
 
@@ -165,14 +163,7 @@ class LastRun(results.AtEnd):
             keep(self._folder, self._name, text + "\n")
 
 
-# ---------------------------------------------------------------------------- what was proved
-#
-# A verdict depends on the text of the file, on the code that checks it, and on what was asked: the
-# limits, `--set`, a backend, a version of torch. All of them make the key of a file, so that
-# whatever changes, the entry is not found and the file is proved anew. Nothing is kept of a file
-# with a case that does not pass or has a warning, since both are told each time, nor of one that
-# uses another file (`use: {file: part.yaml}`), since its own text does not say what it does.
-
+#: the files whose cases all passed a check
 PROVED = "proved.json"
 #: files that are kept: those that were found or proved last
 MOST = 20_000
@@ -195,8 +186,11 @@ class ProvedFiles(Struct, frozen=True, kw_only=True):
 class Proofs:
     """The proofs that a folder keeps, as one question sees them.
 
-    The folder is a convenience: where it cannot be read it is as if it were empty, where it cannot
-    be written nothing is kept.
+    A verdict depends on the text of the file, on the code that checks it, and on what was asked:
+    the limits, `--set`, a backend, a version of torch. All of them make the key of a file, so that
+    whatever changes, the entry is not found and the file is proved anew. Nothing is kept of a file
+    with a case that does not pass or has a warning, since both are told each time, nor of one that
+    uses another file (`use: {file: part.yaml}`), since its own text does not say what it does.
     """
 
     def __init__(
