@@ -102,7 +102,7 @@ def measured(path: Path, ranks: int) -> Measured:
 
 def commanded(path: Path, ranks: int) -> tuple[float, float, float]:
     """Run `scenario check`; returns seconds, seconds of the processor, and MiB at the peak."""
-    command = [sys.executable, "-m", "torch_scenarios.cli", "check", str(path)]
+    command = [sys.executable, "-m", "torch_scenarios.cli", "check", "--no-cache", str(path)]
     command += ["--set", f"n={ranks}", "--max-ranks", str(ranks)]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -274,15 +274,15 @@ def add_order_options(command: Any) -> Any:
 
 
 def add_memory_options(command: Any) -> Any:
-    """Add what depends on the last run."""
+    """Add what depends on earlier runs."""
     return add_options(
         command,
         option(
             WHICH,
             "--no-cache",
             is_flag=True,
-            help="Neither read nor write what is remembered of the last run, in .scenario/ in "
-            "the project.",
+            help="Neither read nor write what is remembered of earlier runs and checks, in "
+            ".scenario/ in the project.",
         ),
         option(
             WHICH,
