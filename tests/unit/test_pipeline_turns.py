@@ -69,5 +69,5 @@ def test_stages_keep_what_1f1b_keeps_at_most(stages: int, count: int) -> None:
     """All stages keep p microbatches, as the first of 1F1B does (the paper's table 1, and 6)."""
     for schedule, parts in ZERO_BUBBLES.items():
         turns = find_turns(schedule, stages, count)
-        kept = [max(map(sum, turns.kept(stage, lambda _: 1))) for stage in range(stages)]
+        kept = [max(map(sum, turns.count_kept(stage, lambda _: 1))) for stage in range(stages)]
         assert kept == [stages * parts] * stages

@@ -13,13 +13,13 @@ from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import microseconds
-from torch_scenarios.cost.intervals import memory_interval
+from torch_scenarios.cost.intervals import memory_interval, tell_fit
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.attempts import analyse, weigh
-from torch_scenarios.pipeline.plan import plan, plan_lines, tell_fit, weigh_candidate
+from torch_scenarios.pipeline.plan import plan, plan_lines, weigh_candidate
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
 
 if TYPE_CHECKING:
@@ -389,10 +389,10 @@ def test_what_an_allocator_may_not_have_room_for_is_tight() -> None:
     machine = topology(MACHINE)
     reserved = memory_interval()
     most = machine.memory / reserved.high
-    assert tell_fit(most * 0.999, machine) == "FITS"
-    assert tell_fit(most * 1.001, machine) == "TIGHT"
-    assert tell_fit(machine.memory / reserved.low * 1.001, machine) == "TOO LARGE"
-    assert tell_fit(machine.memory * 0.999, machine) == "TOO LARGE"
+    assert tell_fit(most * 0.999, machine.memory) == "FITS"
+    assert tell_fit(most * 1.001, machine.memory) == "TIGHT"
+    assert tell_fit(machine.memory / reserved.low * 1.001, machine.memory) == "TOO LARGE"
+    assert tell_fit(machine.memory * 0.999, machine.memory) == "TOO LARGE"
 
 
 def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         )
         if way.is_in_two:  # what gradients of weights need is all that products take, and give back
             turns = way.find_turns(most=4 * way.stages)
-            passes = turns.kept(stage, lambda number: self.blocks_of(way, number))
+            passes = turns.count_kept(stage, lambda number: self.blocks_of(way, number))
             activations = max(first * kept + second * whole_block for first, second in passes)
         else:
             activations = self._count_kept_blocks(way, stage) * kept
@@ -490,7 +490,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             for group, own in zip(shards, map(max, zip(*owns, strict=True)), strict=True):
                 ends += _take(times, way, REDUCE_SCATTER, group, 4 * own)
                 ends += _take(times, way, ALL_GATHER, group, 2 * own)
-            return way.turns * busy + self.bubble_us(way, gpu, times) + ends
+            return way.turns * busy + self._find_bubble(way, found, forwards + backwards) + ends
         gather = scatter = 0.0
         dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
         for (group, shards_of), own in zip(dims, self.parameters_of_block(way), strict=True):
@@ -517,10 +517,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
         if way.stages == 1:
             return 0.0
         found = self.load(way, gpu)
-        forwards, backwards = self._time_passes(way, found, times)
+        return self._find_bubble(way, found, sum(self._time_passes(way, found, times)))
+
+    def _find_bubble(self, way: Candidate, found: RankLoad, passes_us: float) -> float:
+        """Return the same of a block's passes, forwards and backwards, in microseconds."""
         saved = 2 * found.of_weights if way.is_in_two else 0.0
-        passes = max(0.0, forwards + backwards - saved)
-        return (way.stages - 1) * self.count_blocks(way) * passes
+        return (way.stages - 1) * self.count_blocks(way) * max(0.0, passes_us - saved)
 
     def _time_passes(
         self, way: Candidate, found: RankLoad, times: CollectiveTimes

@@ -146,6 +146,22 @@ def memory_interval() -> Interval:
     return found
 
 
+#: whether a rank has memory for what an allocator reserves for most such steps, for some, for none
+FITS, TIGHT, TOO_LARGE = "FITS", "TIGHT", "TOO LARGE"
+
+
+def tell_fit(held: float, memory: float) -> str:
+    """Return whether so many bytes have room for what is held, and what an allocator adds to that.
+
+    >>> [tell_fit(held * 2**30, 80 * 2**30) for held in (50, 70, 79)]
+    ['FITS', 'TIGHT', 'TOO LARGE']
+    """
+    reserved = memory_interval()
+    if held * reserved.high <= memory:
+        return FITS
+    return TIGHT if held * reserved.low <= memory else TOO_LARGE
+
+
 @cache
 def form_ratios(form: str) -> Mapping[str, tuple[float, ...]]:
     """Return how many times their forecast planned steps of a form took, by who published them."""

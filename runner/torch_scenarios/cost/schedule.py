@@ -79,7 +79,7 @@ class PipelineTurns(Struct, frozen=True, kw_only=True):
             for row in self.moves
         ]
 
-    def kept(self, stage: int, blocks: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    def count_kept(self, stage: int, blocks: Callable[[int], int]) -> Iterator[tuple[int, int]]:
         """Yield the blocks that are kept of a stage behind each move: to go back by each half.
 
         The first are of passes that have gone forward alone, the second of those whose gradients of

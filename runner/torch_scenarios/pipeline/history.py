@@ -19,7 +19,7 @@ import os
 import platform
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -30,8 +30,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 import torch_scenarios
-from torch_scenarios.errors import ScenarioError
-from torch_scenarios.files import RealPaths, read_file, replace_file
+from torch_scenarios.files import RealPaths, replace_file
 from torch_scenarios.pipeline import results
 from torch_scenarios.source.documents import decode_json, read_document
 
@@ -198,7 +197,6 @@ class Proofs:
     ) -> None:
         """Read what the folder keeps; the rest is what every key depends on."""
         self._folder = folder
-        self._limits = selection.limits
         asked = (
             *sorted(selection.sets.items()),
             selection.limits,
@@ -212,32 +210,27 @@ class Proofs:
         with suppress(OSError, ValueError):
             self._files |= decode_json(read_kept(folder, PROVED), ProvedFiles).files
 
-    def key_of(self, path: Path) -> str:
-        """Return the key of a scenario file as it is now; empty where it can have none.
+    def key_of(self, name: str, text: bytes) -> str:
+        """Return the key of a scenario file; empty where its text alone does not say what it does.
 
         The name belongs to it: a case without a `name:` is called like its file.
         """
-        try:
-            text = read_file(path, self._limits)
-        except ScenarioError:
-            return ""
         if _USE.search(text):
             return ""
         return hashlib.blake2b(
-            b"\0".join((self._asked, path.name.encode(errors="replace"), text)), digest_size=16
+            b"\0".join((self._asked, name.encode(errors="replace"), text)), digest_size=16
         ).hexdigest()
 
     def cases_of(self, key: str) -> tuple[str, ...]:
         """Return the cases of a file that was proved; empty where it was not."""
         return self._files.get(key, ())
 
-    def keep(self, proved: Mapping[str, tuple[str, ...]], found: Iterable[str]) -> None:
-        """Keep the cases of files that are proved now; `found` are keys that were of use."""
-        used = {**{key: self._files[key] for key in found}, **proved}
-        if not used.keys() - self._files.keys():
+    def keep(self, proved: Mapping[str, tuple[str, ...]]) -> None:
+        """Keep the cases of files that have passed whole, now or before."""
+        if proved.keys() <= self._files.keys():
             return  # nothing is new, and the order of what is old is as good
-        others = {key: cases for key, cases in self._files.items() if key not in used}
-        newest = dict([*others.items(), *used.items()][-MOST:])
+        others = {key: cases for key, cases in self._files.items() if key not in proved}
+        newest = dict([*others.items(), *proved.items()][-MOST:])
         document = {"format": "scenario-proved", "version": 1, "files": newest}
         with suppress(OSError):  # a folder that cannot be written
             keep(self._folder, PROVED, json.dumps(document, indent=0) + "\n")

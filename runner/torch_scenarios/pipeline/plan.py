@@ -24,7 +24,15 @@ from torch_scenarios.cost.candidates import (
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import NEVER_COMPARED, Forecast, forecast, microseconds
-from torch_scenarios.cost.intervals import form_interval, form_ratios, memory_interval
+from torch_scenarios.cost.intervals import (
+    FITS,
+    TIGHT,
+    TOO_LARGE,
+    form_interval,
+    form_ratios,
+    memory_interval,
+    tell_fit,
+)
 from torch_scenarios.cost.schedule import WORDS
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
@@ -34,8 +42,6 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.compute import Compute
 from torch_scenarios.pipeline.attempts import weigh
 
-#: whether a rank has memory for what an allocator reserves for most such steps, for some, for none
-FITS, TIGHT, TOO_LARGE = "FITS", "TIGHT", "TOO LARGE"
 #: microbatches of one stage that are weighed; more repeat the last
 FEW_TURNS = 3
 
@@ -60,9 +66,12 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
         """Whether it may fit: what an allocator reserves at the least is there."""
         return self.verdict != TOO_LARGE
 
+    def tokens_a_second(self, model: Decoder) -> float:
+        """Return how many tokens each GPU trains with in a second."""
+        return model.batch * model.sequence / self.way.ranks / (self.forecast.time / 1e6)
+
     def json(self, model: Decoder) -> dict[str, Any]:
         """Return it as JSON has it."""
-        tokens = model.batch * model.sequence / self.way.ranks
         reserved = memory_interval()
         return {
             "file": str(self.path),
@@ -88,7 +97,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "error": self.forecast.error,
             "exposed_us": self.forecast.exposure,
             "bubble_us": self.bubble_us,
-            "tokens_per_s_per_gpu": tokens / (self.forecast.time / 1e6),
+            "tokens_per_s_per_gpu": self.tokens_a_second(model),
             "bottleneck": self.bottleneck,
         }
 
@@ -135,7 +144,7 @@ def plan(
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
-    verdicts = {way: tell_fit(model.load(way, gpu).held, machine) for way in ways}
+    verdicts = {way: tell_fit(model.load(way, gpu).held, machine.memory) for way in ways}
     fitting = [way for way in ways if verdicts[way] != TOO_LARGE]
     times = CollectiveTimes(machine, ranks)
     estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
@@ -189,24 +198,11 @@ def weigh_candidate(
         way=way,
         path=path,
         held=held,
-        verdict=tell_fit(held, machine),
+        verdict=tell_fit(held, machine.memory),
         forecast=found,
         bottleneck=bottleneck,
         bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
     )
-
-
-def tell_fit(held: float, machine: Topology) -> str:
-    """Return whether a rank has memory for what it holds, and what an allocator adds to that.
-
-    >>> from torch_scenarios.cost.topology import topology
-    >>> [tell_fit(held * 2**30, topology("h100-8x400g")) for held in (50, 70, 79)]
-    ['FITS', 'TIGHT', 'TOO LARGE']
-    """
-    reserved = memory_interval()
-    if held * reserved.high <= machine.memory:
-        return FITS
-    return TIGHT if held * reserved.low <= machine.memory else TOO_LARGE
 
 
 def _weigh(
@@ -309,15 +305,14 @@ _RECOMPUTED = {NOTHING: "", SOME: "recompute some", ALL: "recompute"}
 def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     """Return a plan as a table."""
     head = ("", "step", "of 80 %", "tokens/s/GPU", "exposed", "bubble", "memory", "", "bottleneck")
-    rows = [(*head, "file")]
-    for step in found.steps:
-        shown = step.json(model)
-        rows.append(
+    rows = [
+        (*head, "file"),
+        *(
             (
                 step.verdict,
                 microseconds(step.forecast.time),
                 step.forecast.interval_words,
-                f"{shown['tokens_per_s_per_gpu']:.0f}",
+                f"{step.tokens_a_second(model):.0f}",
                 f"{step.forecast.exposure / step.forecast.time:.0%}",
                 f"{step.bubble_us / step.forecast.time:.0%}" if step.way.stages > 1 else "",
                 f"{step.held / 2**30:.1f} GiB",
@@ -325,7 +320,9 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
                 step.bottleneck,
                 str(step.path),
             )
-        )
+            for step in found.steps
+        ),
+    ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

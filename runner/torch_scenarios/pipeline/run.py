@@ -12,7 +12,7 @@ import gc
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.files import read_file
 from torch_scenarios.limits import (
     Limits,
     beyond,
@@ -104,8 +106,8 @@ class Question(Struct, frozen=True, kw_only=True):
     backend: str | None = None
     torch: str | None = None
 
-    def is_met(self, selection: Selection) -> bool:
-        """Return whether the names of the cases that pass answer it.
+    def is_answered_by_names(self, selection: Selection) -> bool:
+        """Return whether it asks no more than which cases pass, of whole files.
 
         Whatever chooses among the cases of a file looks at more of them than their names.
         """
@@ -138,7 +140,7 @@ def check(
     most_s = limits.max_seconds + GRACE_S
     ends_s = time.monotonic() + limits.max_total_seconds + GRACE_S
     proofs = None
-    if folder is not None and question.is_met(selection):
+    if folder is not None and question.is_answered_by_names(selection):
         proofs = Proofs(folder, selection, backend=question.backend, torch=question.torch)
     with ExitStack() as stack:
         stack.enter_context(session(limits))
@@ -199,7 +201,7 @@ def _keep_proofs(proofs: Proofs, outlines: Sequence[Outline], outcome: Outcome) 
         if cases[0].key and all((each.file, each.case) in passed for each in cases)
     }
     before = sum(outline.proved for outline in outlines)
-    proofs.keep(proved, (outline.key for outline in outlines if outline.proved))
+    proofs.keep(proved)
     if not before:
         return outcome
     which = "1 case is" if before == 1 else f"{before} cases are"
@@ -244,9 +246,11 @@ class _Desk:
         A file that was proved is only compared with its proof.
         """
         path, places = self._files.found[number]
-        key = ""
+        key, text = "", None
         if self._proofs is not None and all(place.whole for place in places):
-            key = self._proofs.key_of(path)
+            with suppress(ScenarioError):  # the loader says what is wrong with it
+                text = read_file(path, self._selection.limits)
+                key = self._proofs.key_of(path.name, text)
             if proved := self._proofs.cases_of(key):
                 return FileCases(
                     cases=tuple(
@@ -254,9 +258,7 @@ class _Desk:
                         for at, case in enumerate(proved)
                     )
                 )
-        loaded = self._load(number)
-        if key and self._proofs is not None and self._proofs.key_of(path) != key:
-            key = ""  # it changed while it was read
+        loaded = self._load(number, text)
         self._cases |= {(number, at): case for at, case in enumerate(loaded.cases)}
         return FileCases(
             cases=tuple(

@@ -333,17 +333,18 @@ def files_of(selection: results.Selection) -> NamedFiles:
 
 def file_loader(
     selection: results.Selection, files: NamedFiles
-) -> Callable[[int], results.FileCases[Scenario]]:
+) -> Callable[..., results.FileCases[Scenario]]:
     """Return what reads the file of a number, and keeps of its cases those that are meant.
 
-    Raises ScenarioError where a `-k` cannot be read; what it returns raises nothing.
+    It takes the text too, where that has been read. Raises ScenarioError where a `-k` cannot be
+    read; what it returns raises nothing.
     """
     meant = _make_filter(selection)
 
-    def read(number: int) -> results.FileCases[Scenario]:
+    def read(number: int, text: bytes | None = None) -> results.FileCases[Scenario]:
         path, places = files.found[number]
         try:
-            cases = _read(path, selection)
+            cases = _read(path, selection, text)
             cases = with_timeout(cases, selection.timeout_s)
         except OverdueError as error:
             return _unread(path, overdue(error))
@@ -359,11 +360,11 @@ def file_loader(
     return read
 
 
-def _read(path: Path, selection: results.Selection) -> tuple[Scenario, ...]:
-    """Return the cases of a file, or of the text on standard input. Raises as `load`."""
-    read = load
+def _read(path: Path, selection: results.Selection, text: bytes | None) -> tuple[Scenario, ...]:
+    """Return the cases of a file: of its text, or that on standard input. Raises as `load`."""
     if selection.given is not None and str(path) == selection.given[0]:
-        read = partial(load_content, text=selection.given[1])
+        text = selection.given[1]
+    read = load if text is None else partial(load_content, text=text)
     return read(path, sets=selection.sets, limits=selection.limits, backend=selection.backend)
 
 

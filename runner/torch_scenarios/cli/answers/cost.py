@@ -23,7 +23,7 @@ from torch_scenarios.cost.chakra import traces
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
-from torch_scenarios.cost.intervals import memory_interval
+from torch_scenarios.cost.intervals import FITS, TIGHT, TOO_LARGE, memory_interval, tell_fit
 from torch_scenarios.cost.logs import (
     Log,
     choose_logs,
@@ -82,7 +82,6 @@ from torch_scenarios.pipeline.bench import (
     row_of,
     warmups,
 )
-from torch_scenarios.pipeline.plan import FITS, TIGHT, TOO_LARGE, tell_fit
 from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED, Analysis, Selection
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference.vector.footprint import Footprint
@@ -316,7 +315,7 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
         return f"{words}{fits} (never compared with a measurement)", found
     reserved = memory_interval()
     low, high = held * reserved.low, held * reserved.high
-    verdict = tell_fit(held, topology)
+    verdict = tell_fit(held, topology.memory)
     found |= {"fits": verdict != TOO_LARGE, "tight": verdict == TIGHT}
     found["reserved_bytes"] = [low, high]
     words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
