@@ -215,7 +215,7 @@ class _File(_Written, frozen=True, kw_only=True):
 def read(path: str) -> dict[str, Conformance]:
     """Return the columns of a file by their names; `FILE#COLUMN` gives that one alone.
 
-    Raises ScenarioError where it cannot be read, is no such file, or lacks the column.
+    Raises ScenarioError where it cannot be read, is not a conformance file, or lacks the column.
     """
     file, mark, chosen = path.partition(COLUMN)
     try:

@@ -24,9 +24,9 @@ from torch_scenarios.model.traffic import Enter, EnterGroups, Pause, Traffic, Tr
 class Hop(Struct, frozen=True, kw_only=True):
     """One event of the critical path, in microseconds; `because` says why it began no earlier.
 
-    `target` and `size` are None for what is no message, `group` is empty for a pause. `posted`,
-    `started` and `ended` are as in :class:`torch_scenarios.cost.replay.ReplayEvent`, `size` is
-    bytes.
+    `target` and `size`, in bytes, are None where the event is not a message; `group` is empty for a
+    pause. `posted`, `started` and `ended` are as in
+    :class:`torch_scenarios.cost.replay.ReplayEvent`.
     """
 
     kind: str

@@ -58,8 +58,8 @@ class ReplayEvent(Struct, frozen=True):
     """What took time: a message, or else `name`. Times are microseconds.
 
     `cause` is why it started no earlier, `before` the event that this came of (START: none), `link`
-    the link that was held. `source` and `target` are ranks; `target` is -1 for what is no message.
-    `group` is the name of the process group, empty for a pause.
+    the link that was held. `source` and `target` are ranks; `target` is -1 where the event is not a
+    message. `group` is the name of the process group, empty for a pause.
 
         posted        started              sent       ended
            | waits for   |  bytes on the    | latency   |
@@ -663,7 +663,7 @@ class _Run:
         rank: int,
         group: str,
     ) -> int:
-        """Note what is no message; returns its number."""
+        """Note an event that is not a message; return its number."""
         self.others.append(_OtherEvent(began, ended, before, step, name, rank, group))
         return len(self.program.messages) + len(self.others) - 1
 
@@ -994,7 +994,7 @@ class _StrokeReplay:
         step: int,
         group: str,
     ) -> NDArray[np.int64]:
-        """Note what is no message; returns its numbers."""
+        """Note events that are not messages; return their numbers."""
         width = len(ranks)
         times = (began, began, ended, ended)
         first = self.events.add(width, ranks, -1, 0.0, *times, BY_SENDER, before, -1, step, group)

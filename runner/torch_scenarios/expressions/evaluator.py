@@ -185,7 +185,7 @@ LONGEST_S = 3600.0
 
 
 def whole(value: Any) -> int:
-    """Return an integer; TypeError or ValueError where the value is none."""
+    """Return an integer; TypeError or ValueError where the value is not one."""
     if value.__class__ is int:
         return int(value)
     number = _number(value)
@@ -196,7 +196,7 @@ def whole(value: Any) -> int:
 
 
 def wholes(values: Any) -> list[int]:
-    """Return a list of integers; TypeError or ValueError where one is none."""
+    """Return a list of integers; TypeError or ValueError where an item is not one."""
     if values.__class__ is range:
         return list(values)
     return [whole(value) for value in values]

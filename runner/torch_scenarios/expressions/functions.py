@@ -202,8 +202,8 @@ def sizes(shape: Value) -> tuple[int, ...]:
 def integer(value: Value, what: str) -> int:
     """Return an integer, or a tensor's only integer; TypeError names `what` it is for.
 
-    A bool is none, although Python counts it as one: `x[rank == 0]` would be an index of 0 or 1. A
-    float is none either, for `world_size / 2` is 2.0 where `//` is meant.
+    A bool is refused, although Python counts it as an integer: `x[rank == 0]` would be an index of
+    0 or 1. So is a float, for `world_size / 2` is 2.0 where `//` is meant.
     """
     if hasattr(value, "item"):
         value = number_in(value)

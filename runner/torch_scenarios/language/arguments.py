@@ -270,7 +270,7 @@ def argument(node: Node, context: Context, param: Param) -> Form:
 def _tensor(node: Node, context: Context, param: Param) -> Form:
     """Return a tensor's value.
 
-    A number that `let` names is none: torch takes no float for a tensor.
+    A number that `let` names is not a tensor: torch takes no float for one.
     """
     form = values.value(node, context)
     named = form.roots & context.let_names if isinstance(form, Expression) else frozenset()

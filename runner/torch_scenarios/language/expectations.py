@@ -152,7 +152,7 @@ def from_entries(
 def _value(
     key: Node, node: Node, context: Context, *, at_end: bool
 ) -> list[scenario.ValueExpectation]:
-    """Return what is expected of one key; empty where the key is none, which is noted.
+    """Return what is expected of one key; empty where the key is not valid, which is noted.
 
     What may be meant is tried from the sure to the vague: a key of the top level in the wrong
     place, a section of versions, one word that nothing defines, an expression.

@@ -235,7 +235,7 @@ def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
 def _of_table(
     node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
 ) -> D | None:
-    """Return what a class of a table makes of its arguments; None where it is none, noted."""
+    """Return what a class of a table makes of its arguments; None, noted, where they fail."""
     found = _one(node, context, what)
     if found is None:
         return None

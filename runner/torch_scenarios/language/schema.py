@@ -158,7 +158,7 @@ def action(operation: Operation, name: str) -> keys.Schema:
     """Return the part of an operation's arguments, under one of its names.
 
     Four forms, by what the operation declares: a value that is all of it (`bare`: `wait: up`), a
-    list of messages, arguments of which some are required, and arguments of which none is
+    list of messages, arguments some of which are required, and arguments that are all optional
     (`barrier:` alone).
     """
     described: keys.Schema = {"description": _describe(operation, name)}

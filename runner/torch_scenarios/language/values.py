@@ -310,7 +310,7 @@ def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant
 
 
 def expression(node: Scalar, context: Context) -> Expression | Constant:
-    """Return the expression in a scalar; `FAILED` where it is none. Notes unknown names."""
+    """Return the expression in a scalar; `FAILED` where it has none. Notes unknown names."""
     node, context = _resolve(node, context)
     compiled = _compile(node, context)
     if isinstance(compiled, Expression):
@@ -319,7 +319,7 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
 
 
 def _compile(node: Scalar, context: Context) -> Expression | Constant:
-    """Return the compiled expression in the names of the whole scenario; `FAILED` where it is none.
+    """Return the compiled expression in the names of the scenario; `FAILED` where there is none.
 
     It is given the names that hold words (`_words`), so that `op == sum` reads `sum` as the reduce
     op, and `sum(x)` as the function.

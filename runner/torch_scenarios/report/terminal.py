@@ -66,7 +66,7 @@ MOST_NAMED = 3
 #: why a case counts as one that did not pass
 _BAD: frozenset[Status] = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
 
-#: variables by which `rich` may take for a terminal what is none
+#: variables by which `rich` may take for a terminal what is not one
 _FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 

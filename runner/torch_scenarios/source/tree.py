@@ -203,7 +203,7 @@ _NUMBERS = (
 
 
 def resolve_tagged(text: str, tag: str) -> Any:
-    """Return the value of a scalar with one of `SCALAR_TAGS`; ValueError where it is no such.
+    """Return the value of a scalar with one of `SCALAR_TAGS`; ValueError for other texts.
 
     >>> resolve_tagged("1", "tag:yaml.org,2002:str"), resolve_tagged("1", "tag:yaml.org,2002:float")
     ('1', 1.0)
@@ -401,7 +401,7 @@ class Composer:
             top.key = None
 
     def _police_key(self, top: _Open, key: Node) -> None:
-        """Note a key that is none of YAML 1.2, or that was given before in its mapping."""
+        """Note a key that YAML 1.2 does not have, or that was given before in its mapping."""
         if key.__class__ is Scalar and key.value.__class__ is str and key.value != _MERGE:
             self._police_repeats(top, key, ("str", key.value))  # as nearly every key is
             return

@@ -82,7 +82,7 @@ class Codec:
         return msgspec.msgpack.encode(["value", self._pack(value, tensors)]), tensors
 
     def deserialize(self, message: bytes, tensors: Sequence[Any]) -> Any:
-        """Return what a message says; what is no message of this run is an error of the call."""
+        """Return what a message says; one that is not of this run is an error of the call."""
         internal = self._internal
         try:
             return self._open(message, tensors)

@@ -441,7 +441,7 @@ def _minimize(
 ) -> Minimized:
     """Return the smallest text of the first case with a fault; leave where there is none.
 
-    Cases that pass are named with why there is nothing to keep, so that a file of which none fails
+    Cases that pass are named with why there is nothing to keep, so that a file in which none fails
     says it of each.
     """
     shown: list[str] = []

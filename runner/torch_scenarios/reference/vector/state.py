@@ -32,7 +32,7 @@ from torch_scenarios.reference.vector.cohort import (
 
 
 def _values(value: Value, active: Active) -> NDArray[Any]:
-    """Return the elements of a tensor on each rank `[L, *shape]`; TypeError where it is none."""
+    """Return the elements of a tensor on each rank `[L, *shape]`; TypeError for other values."""
     if isinstance(value, Stack):
         return np.asarray(value.take())
     if not isinstance(value, np.ndarray):
