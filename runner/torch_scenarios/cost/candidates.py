@@ -635,14 +635,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             ]
 
         def scatter(indent: str) -> list[str]:
-            lines = []
-            for name, group in way.sharded:
-                lines += [
-                    f"{indent}- reduce_scatter_single: {{output: {name}part, input: {name}grads,",
-                    f"{indent}                          group: {group}, async_op: true}}",
-                    f"{indent}  as: {name}scatter",
-                ]
-            return lines
+            return _shard_lines(way, indent, "reduce_scatter_single", "part", "grads", "scatter")
 
         if not is_backward:
             return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
@@ -1063,12 +1056,20 @@ def _even(count: float, parts: int) -> int:
 
 def _gather_lines(way: Candidate, indent: str, into: str) -> list[str]:
     """Return the gathers of the next weights, which run while a rank computes."""
+    return _shard_lines(way, indent, "all_gather_single", into, "sent", "gather")
+
+
+def _shard_lines(
+    way: Candidate, indent: str, operation: str, output: str, given: str, handle: str
+) -> list[str]:
+    """Return an asynchronous call for each part of a block that is sharded for itself."""
     lines = []
     for name, group in way.sharded:
+        begin = f"{indent}- {operation}: {{"
         lines += [
-            f"{indent}- all_gather_single: {{output: {name}{into}, input: {name}sent,",
-            f"{indent}                      group: {group}, async_op: true}}",
-            f"{indent}  as: {name}gather",
+            f"{begin}output: {name}{output}, input: {name}{given},",
+            f"{' ' * len(begin)}group: {group}, async_op: true}}",
+            f"{indent}  as: {name}{handle}",
         ]
     return lines
 
