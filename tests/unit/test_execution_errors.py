@@ -165,3 +165,43 @@ def test_an_error_that_says_nothing_is_of_the_kind_of_its_cause() -> None:
     assert failure.message == (
         "[Stage 1] failed to run forward: CUDA error: operation not supported"
     )
+
+
+#: what a line of Python raises in a plugin, or in torch; what Python says of a wrong program is
+#: nothing that a backend lacks, unless torch made the call
+LINES = [
+    ("int(three=3)", "other"),
+    ("(lambda one: one)()", "other"),
+    ("(1).all_peers", "other"),
+    ("None + 1", "other"),
+    ("int.all_gather_single", "other"),
+    ("fail(TypeError('Got unsupported ScalarType BFloat16'))", "unsupported"),
+    ("fail(NotImplementedError('there are no tags'))", "unsupported"),
+    ("fail(ValueError('the root is 7'))", "invalid_argument"),
+]
+
+
+def raised_in(module: str, line: str) -> Exception:
+    """Return what a line raises in a module of that name."""
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    try:
+        exec(line, {"__name__": module, "fail": fail})  # noqa: S102 -- a line of this file
+    except Exception as error:  # noqa: BLE001 -- whatever it is
+        return error
+    raise AssertionError(line)
+
+
+@pytest.mark.parametrize(("line", "kind"), LINES)
+def test_a_mistake_in_a_plugin_is_nothing_that_it_lacks(line: str, kind: str) -> None:
+    assert kind_of(raised_in("my_backend", line)) == kind
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("int.all_gather_single", "unsupported"), ("(lambda x: x)(y=1)", "unsupported")],
+)
+def test_what_torch_calls_and_is_not_there_is_lacking(line: str, kind: str) -> None:
+    assert kind_of(raised_in("torch.distributed.distributed_c10d", line)) == kind

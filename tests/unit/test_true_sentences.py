@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from torch_scenarios.cli import cli, main
-from torch_scenarios.execution.backends import name_absent_method, unknown
+from torch_scenarios.execution.backends import failure_of, name_lack, unknown
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.report.markdown import inert
 from torch_scenarios.verdict.finding import ranks_do
@@ -166,30 +166,65 @@ def test_a_rank_outside_of_a_group_is_said_with_what_its_number_means(
 
 
 class OfTorch:
-    """What torch's own process group has."""
+    """What torch's own process group has; `gather_single` is new in it."""
 
     def _allgather_base(self) -> None:
         """Raise in torch."""
 
-    def allreduce(self) -> None:
+    def allreduce(self, tensors: object, options: object) -> None:
+        """Raise in torch."""
+
+    def all_to_all_single(self) -> None:
+        """Raise in torch."""
+
+    def alltoall_base(self) -> None:
         """Raise in torch."""
 
 
-class OfAPlugin(OfTorch):
-    """A process group that has one method."""
+OfTorch.__module__ = "torch._C"
 
-    def allreduce(self) -> None:
+
+class OfAPlugin(OfTorch):
+    """A process group that has some methods."""
+
+    def allreduce(self, tensors: object) -> None:  # type: ignore[override]
         """Reduce."""
 
+    def alltoall_base(self) -> None:
+        """Exchange."""
 
+
+class OfAnHeir(OfAPlugin):
+    """A process group whose methods are those of a plugin."""
+
+
+@pytest.mark.parametrize("group", [OfAPlugin, OfAnHeir])
 @pytest.mark.parametrize(
     ("function", "message", "words"),
     [
-        ("all_gather_single", NO_BACKEND, "OfAPlugin has no method `_allgather_base`, which torch"),
+        ("all_gather_single", NO_BACKEND, " has no method `_allgather_base`, which torch"),
+        ("all_to_all_single", NO_BACKEND, " has no method `all_to_all_single`, which torch"),
         ("all_reduce", NO_BACKEND, NO_BACKEND),
         ("all_gather_single", "Connection reset by peer", "Connection reset by peer"),
     ],
 )
-def test_a_method_that_a_plugin_lacks_is_named(function: str, message: str, words: str) -> None:
+def test_a_method_that_a_plugin_lacks_is_named(
+    group: type, function: str, message: str, words: str
+) -> None:
     failure = Failure(kinds=("unsupported",), message=message)
-    assert words in name_absent_method(failure, function, OfAPlugin).message
+    found = name_lack(failure, RuntimeError(message), function, group)
+    assert words in found.message
+
+
+def test_a_method_that_takes_other_arguments_is_lacking_and_named() -> None:
+    try:
+        namespace = {"__name__": "torch.distributed", "group": OfAPlugin()}
+        exec("group.allreduce([], None)", namespace)  # noqa: S102 -- as torch calls it
+    except TypeError as error:
+        found = name_lack(failure_of(error), error, "all_reduce", OfAPlugin)
+    assert found.kinds == ("unsupported",)
+    assert found.message == (
+        "torch calls the method `allreduce` of the process group test_true_sentences.OfAPlugin "
+        "with other arguments than it takes: OfAPlugin.allreduce() takes 2 positional arguments "
+        "but 3 were given"
+    )

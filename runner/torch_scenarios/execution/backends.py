@@ -553,7 +553,7 @@ def kind_of(error: BaseException) -> str:
 
 def _kind(error: BaseException) -> tuple[str, BaseException]:
     """Return the kind, and the error in the chain of causes that decides it."""
-    if isinstance(error, ScenarioError) or type(error).__name__ in OWN:
+    if isinstance(error, ScenarioError) or type(error).__name__ in OWN or _is_mistake(error):
         return "other", error
     words = str(error)
     for pattern, kind in TABLE:
@@ -576,32 +576,81 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(kinds=(kind,), message=words[:LENGTH])
 
 
+#: what Python itself says of a call, a name or an operator that is wrong
+_PYTHON = re.compile(
+    r"positional argument|keyword argument|multiple values for argument|has no attribute '"
+    r"|unsupported operand type|object is not (callable|iterable|subscriptable)|is not defined"
+)
+#: the packages from which a process group is called
+_CALLERS = frozenset({"torch", "torch_scenarios", "typing_extensions"})
+
+
+def _is_mistake(error: BaseException) -> bool:
+    """Return whether an error is one of Python's own, in code that is neither torch's nor ours.
+
+    Such as `helper() got an unexpected keyword argument 'three'` inside of a plugin's method: a bug
+    of the plugin. The same words from a frame of torch say that what torch calls is not there.
+    """
+    python = isinstance(error, TypeError | AttributeError | NameError)
+    return python and _PYTHON.search(str(error)) is not None and not _is_raised_by_caller(error)
+
+
+def _is_raised_by_caller(error: BaseException) -> bool:
+    """Return whether the innermost frame is torch's or ours, as it is where a call cannot begin."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else "torch"
+    return str(module).partition(".")[0] in _CALLERS
+
+
 #: what torch says where a process group that is written in Python lacks the method of a call
 _NO_METHOD = "No backend type associated with device type"
+#: what Python says where a method takes other arguments: `Group.allreduce() takes 2 positional ...`
+_ARGUMENTS = re.compile(r"(?:\w+\.)+(\w+)\(\) (?:takes|missing|got an unexpected keyword)")
 
 
-def name_absent_method(failure: Failure, function: str, group: type) -> Failure:
+def name_lack(failure: Failure, error: BaseException, function: str, group: type) -> Failure:
     """Say which method a plugin's process group lacks, where that is what a call raised.
 
     torch asks the class for a method of c10d. Where there is none its own, of the base, looks for a
-    backend of the tensor's device instead, and says that there is none. `group` is the class of the
-    process group, of which torch's own has each method.
+    backend of the tensor's device instead, and says that there is none. A method that takes other
+    arguments than torch gives is lacking as well. `group` is the class of the process group, of
+    which torch's own has each method.
     """
-    if _NO_METHOD not in failure.message or group.__module__.startswith("torch."):
+    if group.__module__.startswith("torch."):
         return failure
-    wanted = [name.removesuffix("_") for name, public in C10D.items() if public == function]
-    absent = [
-        name
-        for name in wanted
-        if getattr(group, name, None) is getattr(group.__mro__[1], name, None)
-    ]
+    name = f"{group.__module__}.{group.__qualname__}"
+    found = _ARGUMENTS.match(failure.message)
+    if found and hasattr(group, found[1]) and _is_raised_by_caller(error):
+        message = (
+            f"torch calls the method `{found[1]}` of the process group {name} with other arguments "
+            f"than it takes: {failure.message}"
+        )
+        return replace(failure, kinds=("unsupported",), message=message)
+    absent = _absent_methods(function, group) if _NO_METHOD in failure.message else []
     if not absent:
         return failure
     message = (
-        f"the process group {group.__module__}.{group.__qualname__} has no method "
-        f"`{absent[0]}`, which torch calls for {function}"
+        f"the process group {name} has no method `{absent[0]}`, which torch calls for {function}"
     )
     return replace(failure, message=message)
+
+
+def _absent_methods(function: str, group: type) -> list[str]:
+    """Return the methods that torch may call for a function, and that a class has of torch alone.
+
+    A newer torch calls some by the function's own name: `all_gather_single`.
+    """
+    of_torch = next(
+        (each for each in group.__mro__ if each.__module__.startswith("torch.")), object
+    )
+    wanted = [name.removesuffix("_") for name, public in C10D.items() if public == function]
+    return [
+        name
+        for name in (function, *wanted)
+        if hasattr(of_torch, name) and getattr(group, name) is getattr(of_torch, name)
+    ]
 
 
 # -------------------------------------------------------------------------------------------------

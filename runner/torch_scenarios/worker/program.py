@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.execution.backends import failure_of, name_absent_method
+from torch_scenarios.execution.backends import failure_of, name_lack
 from torch_scenarios.execution.pickles import CheckpointUnpickler, ExactUnpickler, PlainUnpickler
 from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.params import Param
@@ -87,7 +87,7 @@ class Failures:
         failure = failure_of(error)
         if record.site.communicates:
             function, _, _ = record.site.label.partition(" ")
-            failure = name_absent_method(failure, function, self._kind_of_group())
+            failure = name_lack(failure, error, function, self._kind_of_group())
         record.failure = failure
         self.lost = self.lost or failure.kinds[0] in CLOSING
         return failure
