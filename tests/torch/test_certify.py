@@ -36,6 +36,7 @@ FILES = (
     "async/work_and_wait",
     "objects/all_gather_object",
     "wrong/missing_participant/one_round_less",
+    "p2p/both_send_first",
 )
 
 
@@ -79,6 +80,8 @@ def levels(folder: Path) -> dict[str, dict[str, object]]:
 def test_a_right_backend_passes_each_level_that_is_asked_for(tmp_path: Path) -> None:
     done = certified(tmp_path, "-o", "out")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "note: 1 case is left out, which no level asks of this backend" in done.stderr
+    assert "both_send_first" not in done.stdout
     assert "mine passes 6 of 6 levels: p2p, collectives, groups, async, objects, hangs" in (
         done.stdout
     )
@@ -108,6 +111,7 @@ def test_a_backend_with_a_fault_loses_the_level(tmp_path: Path, mutant: str, lev
     assert not found[level]["passes"]
     assert {Path(str(name).split("::")[0]).stem for name in failed_of(found[level])} <= STEMS
     assert found["p2p"]["passes"]
+    assert "note: 1 case is left out, which no level asks of this backend" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -182,3 +186,54 @@ def test_a_backend_without_gloo_is_certified_and_its_fault_is_named(
     assert [Path(line.split()[1].partition("::")[0]).stem for line in failed] == (
         ["all_to_all"] if fault else []
     )
+
+
+METHOD = """\
+import sys
+
+sys.path.insert(0, {root!r})
+from plugins.passing_backend import Passing, register
+
+
+def helper(one):
+    return one
+
+
+class Mine(Passing):
+    def allreduce(self, {parameters}):
+        {line}
+        return self.gloo.allreduce({parameters})
+
+
+register("mine", Mine)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "line", "status", "words"),
+    sampled(
+        [
+            ("tensors, options", "helper(1, two=2)", "FAILED", "helper() got an unexpected"),
+            ("tensors, options", "None + 1", "FAILED", "unsupported operand type(s)"),
+            ("tensors", "pass", "UNSUPPORTED", "torch calls the method `allreduce` of the"),
+        ],
+        2,
+    ),
+)
+def test_a_bug_inside_of_a_method_fails_and_other_arguments_are_lacking(
+    tmp_path: Path, parameters: str, line: str, status: str, words: str
+) -> None:
+    plugin = tmp_path / "my_backend.py"
+    plugin.write_text(METHOD.format(root=str(ROOT), parameters=parameters, line=line))
+    command = [sys.executable, "-m", "torch_scenarios.cli", "certify", "--plugin", str(plugin)]
+    done = subprocess.run(
+        [*command, "--backend", "mine", str(ROOT / "scenarios/collectives/all_reduce_sum.yaml")],
+        cwd=tmp_path,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == int(status == "FAILED"), done.stdout + done.stderr
+    assert any(line.startswith(status) for line in done.stdout.splitlines())
+    assert words in " ".join(done.stdout.split())

@@ -202,31 +202,32 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
 def places_of(
     scenarios: Iterable[Scenario], limits: Limits, *, backend: str, torch: str
-) -> dict[Key, CaseLevel]:
-    """Return where each case belongs; those for other backends, or versions of torch, are left out.
+) -> dict[Key, CaseLevel | None]:
+    """Return where each case belongs; None where no level asks this backend for it.
 
-    So are cases that the analysis does not pass, those of which it is known that Gloo, torch's own
-    backend, does otherwise, and those whose end the semantics leave open: no other backend is asked
-    for them.
+    That holds for cases of other backends, or versions of torch, for those of which it is known
+    that Gloo, torch's own backend, does otherwise, for torch's own work, and for those whose end
+    the semantics leave open. Cases that the analysis does not pass are left out.
     """
-    found: dict[Key, CaseLevel] = {}
+    found: dict[Key, CaseLevel | None] = {}
     for scenario in scenarios:
+        key = scenario.source.path, scenario.case
         if (scenario.backends and backend not in scenario.backends) or scenario.not_for(torch):
+            found[key] = None
             continue
         if backend != OF_TORCH and (OF_TORCH in scenario.expect.backends or _surprises(scenario)):
+            found[key] = None
             continue
         analysis = analyse(scenario, limits)
         plan, predicted = analysis.plan, analysis.predicted
         if plan is None or predicted is None or analysis.verdict.status != "PASSED":
             continue
         needs = predicted.needs or derive(plan, predicted, limits)
-        if any(CAPABILITIES[word].level is None for word in needs.words):
-            continue  # torch's own: no backend has a part in it
-        if _is_open(plan, predicted, limits):
+        of_torch = any(CAPABILITIES[word].level is None for word in needs.words)
+        if of_torch or _is_open(plan, predicted, limits):
+            found[key] = None
             continue
-        found[scenario.source.path, scenario.case] = CaseLevel(
-            level=_level(needs.words, predicted), needs=needs.words
-        )
+        found[key] = CaseLevel(level=_level(needs.words, predicted), needs=needs.words)
     return found
 
 
@@ -258,7 +259,12 @@ def _raises(predicted: Trace) -> bool:
 
 
 def certificate(
-    outcome: Outcome, places: Mapping[Key, CaseLevel], *, backend: str, plugin: str, torch: str
+    outcome: Outcome,
+    places: Mapping[Key, CaseLevel | None],
+    *,
+    backend: str,
+    plugin: str,
+    torch: str,
 ) -> Certificate:
     """Count what came of the cases, level by level."""
     counts: dict[str, dict[str, list[str]]] = {level: {} for level in LEVELS}

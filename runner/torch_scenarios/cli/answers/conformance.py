@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import metadata
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from torch_scenarios.cli.answers.base import selection_of
 from torch_scenarios.cli.answers.reports import report
@@ -28,9 +28,10 @@ from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.execution import Launcher
 from torch_scenarios.files import corpus_folder, replace_file
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.traits import carrier
 from torch_scenarios.model.versions import release_of
-from torch_scenarios.pipeline.results import Executor, Outcome
+from torch_scenarios.pipeline.results import Executor, Outcome, Selection
 from torch_scenarios.pipeline.run import run
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.report.output import Reports
@@ -276,8 +277,10 @@ def _certify(options: dict[str, Any], reports: Reports) -> Outcome:
     """Run the cases, and say what the backend passes."""
     launch, selection = launch_options(options), selection_of(options)
     torch, backend = metadata.version("torch"), carrier(options["backend"])
-    scenarios = load_all(selection).scenarios
-    places = paper.places_of(scenarios, selection.limits, backend=backend, torch=torch)
+    loaded = load_all(selection)
+    places = paper.places_of(loaded.scenarios, selection.limits, backend=backend, torch=torch)
+    if not loaded.invalid:
+        selection = _leave_out_unasked(selection, loaded.scenarios, places)
     outcome = run(selection, lambda: Launcher(launch), reports, jobs=options["jobs"])
     plugin = ", ".join(options["plugins"]) or "none"
     found = paper.certificate(outcome, places, backend=backend, plugin=plugin, torch=torch)
@@ -292,6 +295,22 @@ def _certify(options: dict[str, Any], reports: Reports) -> Outcome:
         }
         _write(Path(folder), made)
     return outcome
+
+
+def _leave_out_unasked(
+    selection: Selection,
+    scenarios: Iterable[Scenario],
+    places: Mapping[paper.Key, paper.CaseLevel | None],
+) -> Selection:
+    """Return a selection without the cases that no level asks of the backend; all, if none is."""
+    keys = [(each.source.path, each.case) for each in scenarios]
+    kept = [key for key in keys if places.get(key, True) is not None]
+    if not kept or len(kept) == len(keys):
+        return selection
+    count = len(keys) - len(kept)
+    noun = "case is" if count == 1 else "cases are"
+    click.echo(f"note: {count} {noun} left out, which no level asks of this backend", err=True)
+    return replace(selection, paths=tuple(f"{path}::{case}" for path, case in kept), keyword=None)
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
