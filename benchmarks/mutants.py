@@ -19,9 +19,10 @@ import torch
 import torch.distributed as dist
 
 from plugins.passing_backend import Passing, register
-from torch_scenarios.conformance.certificate import FIRST
+from torch_scenarios.conformance.certificate import FIRST, places_of
 from torch_scenarios.execution import Launcher, LaunchOptions
 from torch_scenarios.language import load
+from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.attempts import analyse, execute
 
 PREFIX = "mutant_"
@@ -1069,15 +1070,10 @@ ALLOWED = {
 
 def main() -> None:
     """Write the page; the names on the command line alone are tried and printed."""
-    cases = [
-        analysis
-        for path in files()
-        for scenario in load(path)
-        if (analysis := analyse(scenario)).verdict.status == "PASSED"
-        and not scenario.backends
-        and analysis.plan is not None
-    ]
-    cases = baseline(cases)
+    scenarios = [scenario for path in files() for scenario in load(path)]
+    places = places_of(scenarios, DEFAULT, backend="passing", torch=torch.__version__)
+    asked = {key for key, place in places.items() if place is not None}
+    cases = baseline(analyse(each) for each in scenarios if (each.source.path, each.case) in asked)
     print(f"{len(cases)} cases pass without a fault", flush=True)
     chosen = sys.argv[1:] or list(MUTANTS)
     rows, killed, first = [], 0, 0
