@@ -85,6 +85,11 @@ MESSAGES = [
         "aborted",
     ),
     ("Input tensor data type is not supported for NCCL process group: Short", "unsupported"),
+    (
+        "NCCL Broadcast failed: invalid argument (run with NCCL_DEBUG=WARN for details)",
+        "invalid_argument",
+    ),
+    ("NCCL operation timed out", "timeout"),
     ("Unconvertible NCCL type Half", "unsupported"),
     ("Unsupported Float8 type for NCCL reduction", "unsupported"),
     ("Cannot use ReduceOp.BAND with NCCL", "unsupported"),

@@ -455,11 +455,12 @@ NCCL = (
     (r"NCCL communicator was aborted|ncclCommAbort|communicator was aborted", "aborted"),
     (r"Process [Gg]roup destroyed|ProcessGroup abort", "aborted"),
     (r"Watchdog caught collective operation timeout|timed out in blocking wait", "timeout"),
-    (r"NCCL timeout in communicator initialization", "timeout"),
+    (r"NCCL timeout in communicator initialization|NCCL operation timed out", "timeout"),
     (r"ncclRemoteError|remote process exited or there was a network error", "peer_lost"),
     (r"ncclSystemError.*(Connection (reset|closed|refused)|Broken pipe)", "peer_lost"),
     (r"ncclInvalidArgument|ncclInvalidUsage|Duplicate GPU", "invalid_argument"),
     (r"Multiple Ranks are using the same GPU", "invalid_argument"),
+    (r"NCCL \w+ failed: invalid (argument|usage)", "invalid_argument"),  # torch 2.15 and newer
     (r"Unconvertible NCCL type|[Uu]nsupported Float8", "unsupported"),
     (r"PreMulSum (Data type|requires)", "unsupported"),
     (r"built with(out)? NCCL|doesn't have NCCL|No backend type associated", "unsupported"),
