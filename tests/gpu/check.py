@@ -303,6 +303,15 @@ def zip_codes(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     return list(zip(row["commands"], codes, strict=True))
 
 
+def why_not(here: Mapping[str, str]) -> str:
+    """Return why nothing can be asked of a machine without NCCL or a GPU, and what can be done."""
+    lack = "has no NCCL" if here["nccl"] == "none" else "sees no GPU"
+    return (
+        f"nothing was asked: torch {here['torch']} {lack}. With a CUDA build of torch "
+        "`python -m tests.simulated --gpus 8 python -m tests.gpu.check` rehearses it without a GPU"
+    )
+
+
 def say(line: str) -> None:
     """Print a line at once."""
     sys.stdout.write(f"{line}\n")
@@ -317,7 +326,7 @@ def main(words: list[str] | None = None) -> int:
     chosen = parser.parse_args(words)
     here = machine.machine()
     if here["nccl"] == "none" or not int(here["gpus"]):
-        say("there is no NCCL or no GPU here: nothing was asked")
+        say(why_not(here))
         return NO_MACHINE
     chosen.output.mkdir(parents=True, exist_ok=True)
     document = {"machine": here, "command": machine.command(), "simulated": is_simulated()}

@@ -74,3 +74,11 @@ def test_without_a_gpu_nothing_is_asked(
     assert check.main(["-o", str(tmp_path / "out")]) == check.NO_MACHINE
     assert "nothing was asked" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("nccl", "words"),
+    [("none", "torch 2.13.0+cpu has no NCCL."), ("2.28.9", "torch 2.13.0+cpu sees no GPU.")],
+)
+def test_a_machine_without_a_gpu_is_told_what_it_lacks(nccl: str, words: str) -> None:
+    assert words in check.why_not({"torch": "2.13.0+cpu", "nccl": nccl, "gpus": "0"})
