@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -649,6 +650,67 @@ def last_part_of(self: Passing, outputs: Any) -> None:
         outputs[-1].zero_()
 
 
+def elsewhere(name: str) -> Method:
+    """Return a call whose result lies in new memory: views of the tensor keep what they had."""
+
+    def call(self: Passing, tensors: Any, *rest: Any) -> Any:
+        old = [each.clone() for each in tensors]
+
+        def move() -> None:
+            for tensor, was in zip(tensors, old, strict=True):
+                result = tensor.clone()
+                tensor.copy_(was)
+                tensor.data = result
+
+        return Changed(getattr(self.gloo, name)(tensors, *rest), move)
+
+    return call
+
+
+def divide_by_the_world(self: Passing, tensors: Any, options: Any) -> None:
+    """Make of the average of a group what a division by the world's size gives."""
+    if options.reduceOp == dist.ReduceOp.AVG and tensors[0].is_floating_point():
+        tensors[0].mul_(self.size() / dist.get_world_size())
+
+
+def place_by_own_sizes(
+    self: Passing, output: Any, given: Any, outputs: Any, inputs: Any, options: Any
+) -> Any:
+    """Place the rows that arrive by the sizes of those that leave."""
+    work = self.gloo.alltoall_base(output, given, outputs, inputs, options)
+
+    def place() -> None:
+        at = 0
+        for part, own in zip(output.clone().split(list(outputs)), inputs, strict=True):
+            end = min(at + len(part), len(output))
+            output[at:end] = part[: max(0, end - at)]
+            at += own
+
+    return Changed(work, place) if outputs and inputs else work
+
+
+def let_rank_0_pass(self: Passing, *arguments: Any, **options: Any) -> Any:
+    """Let rank 0 of the group pass a barrier at once; the others wait for it."""
+    work = self.gloo.barrier(*arguments, **options)
+    _KEPT.append(work)
+    return finish([]) if self.rank() == 0 else work
+
+
+#: seconds after which a late send reads its tensor
+LATE_S = 0.05
+
+
+def send_late(self: Passing, tensors: Any, peer: int, tag: int) -> Any:
+    """Return at once from a send, and read what it sends later."""
+
+    def send() -> None:
+        time.sleep(LATE_S)
+        self.gloo.send(tensors, peer, tag).wait()
+
+    threading.Thread(target=send, daemon=True).start()
+    return finish([])
+
+
 LAST = slice(-1, None)
 #: bytes of a piece, and the ranks that are few
 PIECE, FEW = 1 << 16, 4
@@ -980,6 +1042,30 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
         {"barrier": wait_for_rank_0},
     ),
     "barrier_is_early": ("the work of a barrier is done at once", {"barrier": early("barrier")}),
+    "all_reduce_elsewhere": (
+        "the result lies in new memory, which views of the tensor do not see",
+        {"allreduce": elsewhere("allreduce")},
+    ),
+    "recv_elsewhere": (
+        "what arrives lies in new memory, which views of the tensor do not see",
+        {"recv": elsewhere("recv")},
+    ),
+    "average_of_the_world": (
+        "AVG divides by the ranks of the world, and not of the group",
+        {"allreduce": after("allreduce", divide_by_the_world)},
+    ),
+    "all_to_all_single_has_own_offsets": (
+        "rows that arrive are placed by the sizes of those that leave",
+        {"alltoall_base": place_by_own_sizes},
+    ),
+    "barrier_not_for_rank_0": (
+        "rank 0 of the group passes a barrier at once",
+        {"barrier": let_rank_0_pass},
+    ),
+    "send_reads_late": (
+        "a send returns at once, and what it sends is read later",
+        {"send": send_late},
+    ),
 }
 
 
