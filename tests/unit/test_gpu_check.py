@@ -70,7 +70,8 @@ def test_a_command_without_results_is_said() -> None:
 def test_without_a_gpu_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "machine", lambda: {"nccl": "none", "gpus": "0"})
+    here = {"torch": "2.13.0+cpu", "nccl": "none", "gpus": "0"}
+    monkeypatch.setattr(machine, "machine", lambda: here)
     assert check.main(["-o", str(tmp_path / "out")]) == check.NO_MACHINE
     assert "nothing was asked" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
