@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch_scenarios.cost.candidates import ALL, FLOAT8, NOTHING, SOME, Candidate, Decoder
+from torch_scenarios.cost.candidates import ALL, NOTHING, SOME, Candidate, Decoder
+from torch_scenarios.cost.intervals import FLOAT8
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.pipeline.plan import weigh_candidate
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
@@ -82,6 +83,52 @@ ZERO_BUBBLE_ROWS = (
 )
 #: their schedule of the memory of 1F1B has the bubble of ZB-H1 in each setting (table 5)
 SCHEDULES = {"1F1B": (INTERLEAVED, 1), "ZB-1p": (ZERO_BUBBLE, 1), "ZB-V": (ZERO_BUBBLE_V, 2)}
+#: mosaicml/llm-foundry, scripts/train/benchmarking/README.md at 061f2c7c: a model, GPUs, the letter
+#: of these, sequences of a microbatch, tokens of one, microbatches, whether a block is computed
+#: anew, tokens a second of each GPU
+FOUNDRY_ROWS = (
+    ("70B", 64, "H", 8, 2048, 4, True, 1039),
+    ("30B", 32, "H", 14, 2048, 3, True, 2308),
+    ("30B", 16, "H", 10, 2048, 3, True, 2263),
+    ("13B", 64, "H", 2, 2048, 1, False, 4800),
+    ("13B", 8, "H", 10, 4096, 3, True, 4717),
+    ("13B", 8, "H", 3, 16384, 3, True, 2985),
+    ("7B", 8, "H", 16, 4096, 2, True, 8611),
+    ("7B", 8, "H", 2, 32768, 2, True, 3318),
+    ("3B", 64, "H", 6, 2048, 3, False, 22525),
+    ("3B", 8, "H", 5, 4096, 6, False, 20964),
+    ("3B", 8, "H", 20, 1024, 6, False, 27046),
+    ("1B", 64, "H", 20, 2048, 1, False, 44402),
+    ("1B", 8, "H", 7, 4096, 4, False, 38535),
+    ("1B", 8, "H", 2, 16384, 4, False, 19649),
+    ("70B", 64, "A", 8, 2048, 4, True, 410),
+    ("30B", 8, "A", 3, 2048, 21, True, 916),
+    ("13B", 8, "A", 2, 2048, 3, False, 2262),
+    ("7B", 8, "A", 16, 4096, 2, True, 3684),
+    ("7B", 8, "A", 4, 16384, 2, True, 2453),
+    ("3B", 8, "A", 5, 4096, 6, False, 9457),
+    ("1B", 8, "A", 7, 4096, 4, False, 17807),
+    ("13B", 128, "A", 16, 2048, 1, True, 1972),
+    ("7B", 128, "A", 18, 2048, 1, True, 3623),
+    ("30B", 128, "A", 6, 2048, 1, True, 865),
+)
+#: layers, hidden, and heads of these
+FOUNDRY = {
+    "70B": (80, 8192, 64),
+    "30B": (48, 7168, 64),
+    "13B": (40, 5120, 40),
+    "7B": (32, 4096, 32),
+    "3B": (32, 2560, 20),
+    "1B": (24, 2048, 16),
+}
+#: Narayanan et al., arXiv 2104.04473, table 1: layers, hidden, heads, stages, GPUs, sequences, and
+#: TFLOP/s of each GPU, with all computed anew; parts of a stage and sizes of microbatches are ours
+MEGATRON_ROWS = (
+    ("18.4B", 40, 6144, 48, 1, 256, 1024, 135, 1, 8),
+    ("39.1B", 48, 8192, 64, 2, 512, 1536, 138, 2, 4),
+    ("76.1B", 60, 10240, 80, 4, 1024, 1792, 140, 3, 2),
+    ("145.6B", 80, 12288, 96, 8, 1536, 2304, 148, 2, 2),
+)
 LLAMA_405B = {"layers": 126, "hidden": 16384, "inner": 53248, "heads": 128, **LLAMA}
 
 
@@ -112,6 +159,30 @@ class PublishedStep(NamedTuple):
             return self.tokens
         assert self.tflops is not None
         return self.tflops * 1e12 / self.flops
+
+
+def gpt(
+    layers: int, hidden: int, heads: int, sequence: int = 2048, vocabulary: int = 51200
+) -> dict[str, int]:
+    """Return a model like GPT; see GPT."""
+    return {
+        "layers": layers,
+        "hidden": hidden,
+        "inner": 8 * hidden // 3,
+        "heads": heads,
+        "kv_heads": heads,
+        "vocabulary": vocabulary,
+        "sequence": sequence,
+    }
+
+
+def tokens_by_megatron(layers: int, hidden: int, tflops: float) -> float:
+    """Return tokens a second of a GPU by its TFLOP/s, as Narayanan et al. count them (section 5.1).
+
+    They count a forward pass twice, as all is computed anew, and all of attention.
+    """
+    whole = 96 * layers * hidden**2 * (1 + 2048 / (6 * hidden) + 51200 / (16 * layers * hidden))
+    return tflops * 1e12 / whole
 
 
 def step(
@@ -374,6 +445,75 @@ ROWS = {
         for size, gpus, micro, turns, found in ZERO_BUBBLE_ROWS
         for name, (samples, memory) in found.items()
     },
+    **{
+        f"MPT {size}, {gpus} {letter}100, {micro} x {tokens}, {turns} turn{'s'[: turns > 1]}": step(
+            {"H": "h100-8x400g", "A": "a100-8x200g"}[letter],
+            gpt(*FOUNDRY[size], tokens, 50368),
+            gpus * micro * turns,
+            {"tokens": found},
+            shards=gpus,
+            micro=micro,
+            turns=turns,
+            recompute=ALL if is_anew else NOTHING,
+        )
+        for size, gpus, letter, micro, tokens, turns, is_anew, found in FOUNDRY_ROWS
+    },
+    **{
+        # foundation-model-stack/fms-fsdp, README.md at 0d319983, 128 A100 on a network of their own
+        f"Llama 2 {size}, {'HSDP' if replicas > 1 else 'FSDP'}, batch {micro}": step(
+            "a100-8x200g",
+            {"vocabulary": 32000, "sequence": 4096, "kv_heads": keys, **sizes},
+            128 * micro,
+            {"tokens": found},
+            replicas=replicas,
+            shards=128 // replicas,
+            micro=micro,
+            recompute=NOTHING if replicas > 1 else ALL,
+        )
+        for size, keys, replicas, micro, found, sizes in (
+            ("7B", 32, 16, 2, 3760, {"layers": 32, "hidden": 4096, "inner": 11008, "heads": 32}),
+            ("13B", 40, 16, 1, 1700, {"layers": 40, "hidden": 5120, "inner": 13824, "heads": 40}),
+            ("34B", 8, 1, 8, 772, {"layers": 48, "hidden": 8192, "inner": 22016, "heads": 64}),
+            ("70B", 8, 1, 6, 380, {"layers": 80, "hidden": 8192, "inner": 28672, "heads": 64}),
+        )
+    },
+    # Korthikanti et al., arXiv 2205.05198, table 5: 1.10 s, attention alone computed anew
+    "GPT 22B, Megatron of 2022": step(
+        "a100-8x200g",
+        gpt(48, 6144, 64),
+        4,
+        {"tokens": 4 * 2048 / 1.10 / 8},
+        tensor=8,
+        micro=4,
+    ),
+    **{
+        f"GPT {size}, Megatron of 2021": step(
+            "a100-8x200g",
+            gpt(layers, hidden, heads),
+            batch,
+            {"tokens": tokens_by_megatron(layers, hidden, tflops)},
+            stages=stages,
+            parts=parts,
+            shards=gpus // 8 // stages,
+            tensor=8,
+            micro=micro,
+            turns=batch * 8 * stages // gpus // micro,
+            recompute=ALL,
+        )
+        for size, layers, hidden, heads, stages, gpus, batch, tflops, parts, micro in MEGATRON_ROWS
+    },
+    # jzhang38/TinyLlama, README.md: 16 A100 of 40 GB, hybrid shards
+    "TinyLlama 1.1B": step(
+        "a100-8x200g",
+        {"layers": 22, "hidden": 2048, "inner": 5632, "heads": 32, "kv_heads": 4}
+        | {"vocabulary": 32000, "sequence": 2048},
+        512,
+        {"tokens": 24000},
+        replicas=2,
+        shards=8,
+        micro=8,
+        turns=4,
+    ),
 }
 
 

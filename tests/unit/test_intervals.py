@@ -13,16 +13,20 @@ from msgspec.structs import replace
 from benchmarks import held_out
 from benchmarks import residuals as written
 from benchmarks.folds import coverage, fitted, folds, measured_rows
+from benchmarks.planned_steps import ROWS as PUBLISHED
 from torch_scenarios.cost.collectives import CollectiveTimes, hops
 from torch_scenarios.cost.forecast import forecast
 from torch_scenarios.cost.intervals import (
     COMPARED,
+    FORMS,
+    OF_PLANNED,
     TABLE,
     ComparedRow,
     among,
     among_steps,
     form_interval,
     interval,
+    planned_steps,
     step_interval,
     steps,
 )
@@ -104,6 +108,42 @@ def test_the_steps_are_those_of_the_benchmark_that_nothing_is_fitted_to() -> Non
     fitted_to = {name for name, row in published["rows"].items() if row.get("fitted")}
     assert fitted_to
     assert not fitted_to & {row["step"] for row in rows}
+
+
+def test_80_percent_of_planned_steps_of_projects_left_out_are_in_their_interval() -> None:
+    by_project: dict[str, list[bool]] = {}
+    for row in planned_steps():
+        others = [each for each in planned_steps() if each.group != row.group]
+        found = among_steps(others, row.kind, row.gpu, OF_PLANNED)
+        assert found is not None
+        is_inside = found.low <= np.exp(row.log_ratio) <= found.high
+        by_project.setdefault(row.group, []).append(bool(is_inside))
+    assert len(by_project) >= 7
+    inside = [each for rows in by_project.values() for each in rows]
+    assert 0.8 <= np.mean(inside) < 1
+    assert 0.8 <= np.mean([np.mean(rows) for rows in by_project.values()]) < 1
+
+
+def test_planned_steps_are_compared_with_planned_ones() -> None:
+    recorded, planned = (
+        step_interval("a100-8x200g", "a100-8x200g", "ampere", is_planned=is_planned)
+        for is_planned in (False, True)
+    )
+    assert recorded is not None
+    assert planned is not None
+    assert recorded.rows == len(steps())
+    assert planned.rows == len(planned_steps())
+
+
+def test_published_rows_are_those_of_the_benchmark() -> None:
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = [row for row in rows if row["step"] in PUBLISHED]
+    assert len(known) >= 30
+    for row in known:
+        published = PUBLISHED[row["step"]]
+        assert published.machine == row["kind"]
+        assert published.measured == pytest.approx(float(row["measured"]), rel=0.01)
 
 
 def test_steps_of_other_gpus_make_a_wider_interval() -> None:
@@ -261,7 +301,7 @@ def test_hops_grow_with_the_nodes() -> None:
     assert hops("all_gather", "ring", 32) == 31
 
 
-@pytest.mark.parametrize("form", ["experts", "context", "float8", "zero-bubble"])
+@pytest.mark.parametrize("form", list(FORMS))
 def test_published_steps_of_a_form_are_within_its_interval(form: str) -> None:
     found = form_interval(form)
     assert found is not None

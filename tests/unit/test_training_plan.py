@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from msgspec.structs import replace
 
@@ -395,11 +396,23 @@ def test_what_an_allocator_may_not_have_room_for_is_tight() -> None:
     assert tell_fit(machine.memory * 0.999, machine.memory) == "TOO LARGE"
 
 
-def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "flags", "words"),
+    [
+        ({}, [], "steps, measured by"),
+        ({"batch": 64, "experts": 8, "active": 2}, [], "steps with experts, published by"),
+        ({}, ["--float8"], "steps with products in float8, published by"),
+        ({"sequence": 32768, "batch": 16}, [], "steps of sequences of 16,384 tokens and more"),
+    ],
+)
+def test_the_table_has_what_cost_says_of_each_file(
+    tmp_path: Path, changes: dict[str, int], flags: list[str], words: str
+) -> None:
     model = tmp_path / "model.yaml"
-    model.write_text(SMALL, encoding="utf-8")
+    text = yaml.safe_dump({**yaml.safe_load(SMALL), **changes})
+    model.write_text(text, encoding="utf-8")
     asked = ("--topology", MACHINE, "--gpus", "16", "--most", "2", "-o", str(tmp_path / "ways"))
-    shown = CliRunner().invoke(cli, ["plan", str(model), *asked, "--json", "-"])
+    shown = CliRunner().invoke(cli, ["plan", str(model), *asked, *flags, "--json", "-"])
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
     times = [step["time_us"] for step in found["steps"]]
@@ -415,6 +428,7 @@ def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:
         assert weighed["held_bytes"] == step["held_bytes"]
         assert weighed["reserved_bytes"] == step["reserved_bytes"]
         assert weighed["interval_us"] == pytest.approx(step["interval_us"])
+        assert words in weighed["error"]
 
 
 def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(

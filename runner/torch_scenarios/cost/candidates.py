@@ -40,6 +40,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.cost.collectives import CollectiveTimes
+from torch_scenarios.cost.intervals import (
+    CONTEXT_GROUPS,
+    EXPERTS,
+    FLOAT8,
+    IN_TWO,
+    LONG,
+    PLANNED,
+)
 from torch_scenarios.cost.nccl import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from torch_scenarios.cost.schedule import (
     KINDS,
@@ -79,10 +87,10 @@ MOST_TURNS = 16
 #: bytes of a feature that becomes float8: it is read for its largest value, read, and written; of
 #: a parameter, whose scale is known; and of a feature that is turned for the gradient of weights
 CAST, CAST_WEIGHT, TURNED = 5, 3, 2
-#: what products of blocks are computed in
-BFLOAT16, FLOAT8 = "bfloat16", "float8"
-#: other forms of a step that are compared for themselves
-EXPERTS, CONTEXT_GROUPS, IN_TWO = "experts", "context", "zero-bubble"
+#: what products of blocks are computed in, or else in FLOAT8
+BFLOAT16 = "bfloat16"
+#: tokens of a sequence from which on a step is compared with those of LONG sequences
+LONG_FROM = 16384
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
@@ -242,12 +250,14 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return lacking // 2, lacking - lacking // 2
 
     def forms_of(self, way: Candidate) -> list[str]:
-        """Return what sets a way apart from steps of dense models in bfloat16, and 1F1B."""
+        """Return by what a way's step is compared with published ones: see `intervals`."""
         forms = {
+            PLANNED: True,
             EXPERTS: self.experts > 0,
             CONTEXT_GROUPS: way.context > 1,
             FLOAT8: way.products == FLOAT8,
             IN_TWO: way.is_in_two,
+            LONG: way.context == 1 and self.sequence >= LONG_FROM,
         }
         return [form for form, has_it in forms.items() if has_it]
 
@@ -562,6 +572,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             "version: 1",
             f"name: {way.name}",
             f"description: a step of {self.parameters / 1e9:.1f}e9 parameters, to be weighed",
+            # by these `scenario cost` knows which published steps it is compared with
+            f"tags: [{', '.join(self.forms_of(way))}]",
             f"world_size: {way.ranks}",
             *_table_lines(way),
             *_group_lines(way),

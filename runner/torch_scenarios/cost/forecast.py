@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from torch_scenarios.cost.classes import Reduced, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.degradation import Degradation
-from torch_scenarios.cost.intervals import Interval, step_interval
+from torch_scenarios.cost.intervals import (
+    FORMS,
+    PLANNED,
+    Interval,
+    form_interval,
+    form_ratios,
+    step_interval,
+)
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
 from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
@@ -453,6 +460,7 @@ def forecast(
     algorithm: str | None = None,
     scale: float = 1.0,
     reckoned: bool = False,
+    forms: Sequence[str] = (),
     worse: Degradation | None = None,
 ) -> Forecast:
     """Return how long a program takes on a topology; `scale` multiplies all bytes.
@@ -461,6 +469,7 @@ def forecast(
         model       steps, nccl, table or torch; the topology's own where it is None
         algorithm   that collectives shall take, as `ring`; `best` is the quickest
         reckoned    what it states of kernels and hosts was reckoned by the topology's own numbers
+        forms       PLANNED where formulas reckoned it, and what else it is compared by: FORMS
         worse       slow ranks, lost NICs: it then says how long the program takes without that, too
 
     Raises ScenarioError where the topology cannot tell.
@@ -471,6 +480,7 @@ def forecast(
             "algorithm": algorithm,
             "scale": scale,
             "reckoned": reckoned,
+            "forms": forms,
         }
         left = worse.of_topology(topology, traffic.world_size)
         slower = forecast(worse.of_traffic(traffic), left, **asked)
@@ -512,7 +522,8 @@ def forecast(
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _some_takes(algorithm, taken, entered, collectives)
-    compared = _find_compared(topology) if reckoned else (None, None)
+    is_planned = PLANNED in forms
+    compared = _find_compared(topology, is_planned=is_planned) if reckoned else (None, None)
     made = _make_forecast(
         topology, network, found, timings, compared, only_collectives=only_collectives
     )
@@ -520,6 +531,8 @@ def forecast(
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
     made = replace(made, late=late, **times)
+    for form in FORMS if reckoned else ():
+        made = _widen(made, form) if form in forms else made
     waits = dict.fromkeys(each.step for each in _pauses(played) if each.synchronizes)
     if waits:
         ahead = played.copy()
@@ -591,7 +604,32 @@ class _ComparedSteps(Struct, frozen=True):
     whose: str
 
 
-def _find_compared(topology: Topology) -> tuple[_ComparedSteps | None, _ComparedSteps | None]:
+def _widen(found: Forecast, form: str) -> Forecast:
+    """Return a forecast with the interval of published steps of its form, where that is wider."""
+    compared = form_interval(form)
+    if compared is None:
+        error = f"{NEVER_COMPARED}: no step {FORMS[form]} was"
+        return replace(found, low=found.time, high=found.time, uncompared=found.time, error=error)
+    low, high = (found.time * each for each in (compared.low, compared.high))
+    if low >= found.low and high <= found.high:
+        return found
+    low, high = min(low, found.low), max(high, found.high)
+    error = (
+        f"80 % of such steps took {microseconds(low)} to {microseconds(high)}: {compared.rows} "
+        f"steps {FORMS[form]}, published by {publishers(form)}"
+    )
+    return replace(found, low=low, high=high, error=error)
+
+
+def publishers(form: str) -> str:
+    """Return who published steps of a form, as a list in words."""
+    *others, last = sorted(form_ratios(form), key=str.casefold)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _find_compared(
+    topology: Topology, *, is_planned: bool
+) -> tuple[_ComparedSteps | None, _ComparedSteps | None]:
     """Return how far off kernels and hosts were that were reckoned by this topology's numbers.
 
     That is what the topology states, or else what steps show that others published.
@@ -602,7 +640,7 @@ def _find_compared(topology: Topology) -> tuple[_ComparedSteps | None, _Compared
         words = "" if known is None else f"{known.steps} such step{'s'[: known.steps > 1]}"
         found.append(None if known is None else _ComparedSteps(known.low, known.high, words))
     gpu = topology.tuner.gpu if topology.tuner else ""
-    table = step_interval(topology.name, topology.kind, gpu)
+    table = step_interval(topology.name, topology.kind, gpu, is_planned=is_planned)
     if found[0] is None and topology.gpu is not None and table is not None:
         whose = f"{table.rows} steps{'' if table.alike else ' on other GPUs'}"
         found[0] = _ComparedSteps(table.low, table.high, f"{whose}, measured by {table.sets}")

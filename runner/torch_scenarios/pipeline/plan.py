@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,6 @@ from msgspec.structs import replace
 from torch_scenarios.cost.candidates import (
     ALL,
     BFLOAT16,
-    CONTEXT_GROUPS,
-    EXPERTS,
-    FLOAT8,
-    IN_TWO,
     MOST_TURNS,
     NOTHING,
     SOME,
@@ -23,14 +20,16 @@ from torch_scenarios.cost.candidates import (
     Decoder,
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.forecast import NEVER_COMPARED, Forecast, forecast, microseconds
+from torch_scenarios.cost.forecast import Forecast, forecast, microseconds, publishers
 from torch_scenarios.cost.intervals import (
     FITS,
+    FORMS,
     TIGHT,
     TOO_LARGE,
     form_interval,
     form_ratios,
     memory_interval,
+    planned_steps,
     tell_fit,
 )
 from torch_scenarios.cost.schedule import WORDS
@@ -192,8 +191,6 @@ def weigh_candidate(
         short, _, _ = _weigh(model, replace(way, turns=FEW_TURNS - 1), machine, gpu, path)
         longer, held, bottleneck = _weigh(model, replace(way, turns=FEW_TURNS), machine, gpu, path)
         found = _repeat(short, longer, way.turns - FEW_TURNS)
-    for form in model.forms_of(way):
-        found = _widen(found, form)
     return PlannedStep(
         way=way,
         path=path,
@@ -217,7 +214,8 @@ def _weigh(
     assert predicted is not None
     assert predicted.traffic is not None
     assert analysis.footprint is not None
-    found = forecast(predicted.traffic, machine, reckoned=True)
+    forms = model.forms_of(way)
+    found = forecast(predicted.traffic, machine, reckoned=True, forms=forms)
     bottleneck = _bottleneck(found, _names(steps_of(scenario.steps)))
     return found, analysis.footprint.bytes_held, bottleneck
 
@@ -246,37 +244,6 @@ def _repeat(short: Forecast, longer: Forecast, times: int) -> Forecast:
         idle=add("idle"),
         error=begin + colon + rest,
     )
-
-
-def _widen(found: Forecast, form: str) -> Forecast:
-    """Return a forecast with the interval of published steps of its form, where that is wider."""
-    compared = form_interval(form)
-    if compared is None:
-        return replace(found, error=f"{NEVER_COMPARED}: no step {_FORMS[form]} was")
-    low, high = (found.time * each for each in (compared.low, compared.high))
-    if low >= found.low and high <= found.high:
-        return found
-    low, high = min(low, found.low), max(high, found.high)
-    error = (
-        f"80 % of such steps took {microseconds(low)} to {microseconds(high)}, by {compared.rows} "
-        f"steps {_FORMS[form]} that {_publishers(form)} published"
-    )
-    return replace(found, low=low, high=high, error=error)
-
-
-def _publishers(form: str) -> str:
-    """Return who published steps of a form, as a list in words."""
-    *others, last = sorted(form_ratios(form), key=str.casefold)
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-#: the words for a form
-_FORMS = {
-    EXPERTS: "with experts",
-    CONTEXT_GROUPS: "whose sequences are shared",
-    FLOAT8: "with products in float8",
-    IN_TWO: "with a zero-bubble schedule",
-}
 
 
 def _names(steps: Any) -> dict[int, str]:
@@ -338,7 +305,10 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     reserved = memory_interval()
     products = {step.way.products for step in found.steps}
     kernels = f"kernels are formulas, in {' and '.join(products)}"
-    stated = [f"{kernels}, with the interval of recorded steps"]
+    ratios = [exp(each.log_ratio) for each in planned_steps()]
+    projects = len({each.group for each in planned_steps()})
+    took = f"took {min(ratios):.2f} to {max(ratios):.2f} times their forecast"
+    stated = [f"{kernels}: {len(ratios)} steps that {projects} projects published {took}"]
     stated.append(
         f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
         f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
@@ -354,13 +324,14 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
 def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
     """Return how far off published steps of such forms were."""
     lines = []
-    for form in dict.fromkeys(form for step in found.steps for form in model.forms_of(step.way)):
+    own = {form for step in found.steps for form in model.forms_of(step.way)}
+    for form in filter(own.__contains__, FORMS):
         compared = form_interval(form)
-        words = f"of steps {_FORMS[form]} none was compared with a measurement"
+        words = f"of steps {FORMS[form]} none was compared with a measurement"
         if compared is not None:
             ratios = [each for several in form_ratios(form).values() for each in several]
             words = (
-                f"{compared.rows} steps {_FORMS[form]} that {_publishers(form)} published took "
+                f"{compared.rows} steps {FORMS[form]} that {publishers(form)} published took "
                 f"{min(ratios):.2f} to {max(ratios):.2f} times their forecast; for 80 % of such "
                 f"steps it is {compared.low:.2f} to {compared.high:.2f} times"
             )

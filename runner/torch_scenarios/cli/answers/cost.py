@@ -406,6 +406,7 @@ def _points(
             algorithm=options["algo"],
             scale=scale,
             reckoned=_is_reckoned(analysis.footprint),
+            forms=scenario.tags,
             worse=worse,
         )
         yield Point(

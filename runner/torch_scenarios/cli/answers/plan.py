@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from torch_scenarios.cli.options import refuse, write_text
-from torch_scenarios.cost.candidates import BFLOAT16, FLOAT8, read_decoder
+from torch_scenarios.cost.candidates import BFLOAT16, read_decoder
+from torch_scenarios.cost.intervals import FLOAT8
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
