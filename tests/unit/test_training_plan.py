@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from benchmarks.planned_steps import ROWS as PUBLISHED
 from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
@@ -431,6 +432,38 @@ def test_the_table_has_what_cost_says_of_each_file(
         assert words in weighed["error"]
 
 
+def test_published_memory_of_51_pipelines_is_reckoned_with_the_matrix_of_attention() -> None:
+    """Qi et al. (arXiv 2401.10241) count activations as sbh(34 + 5as/h), with that matrix."""
+    machine = topology("a100-8x200g").gpu
+    assert machine is not None
+    rows = [row for row in PUBLISHED.values() if row.model.matrix]
+    assert len(rows) == 51
+    ratios, fused = (
+        [
+            row.memory / (replace(row.model, matrix=kept).load(row.way, machine).held / 2**30)
+            for row in rows
+            if row.memory is not None
+        ]
+        for kept in (1, 0)
+    )
+    assert len(ratios) == 51
+    assert min(ratios) > 0.93
+    assert max(ratios) < 1.07
+    assert min(fused) > 1.25
+
+
+def test_a_matrix_that_is_computed_anew_is_kept_of_one_block() -> None:
+    model = replace(TINY, sequence=4096, matrix=1)
+    held = {
+        (kept, again): replace(model, matrix=kept).load(way(shards=2, recompute=again), gpu()).held
+        for kept in (0, 1)
+        for again in (NOTHING, ALL)
+    }
+    pairs = 5 * model.heads * model.sequence**2
+    assert held[1, ALL] - held[0, ALL] == pairs
+    assert held[1, NOTHING] - held[0, NOTHING] == pairs * model.layers
+
+
 def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
     tmp_path: Path,
 ) -> None:
@@ -455,6 +488,7 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         ("layers: 2\n", "a model states `hidden`"),
         (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
         (SMALL + "colour: 3\n", "a model has no `colour`"),
+        (SMALL + "matrix: 2\n", "`matrix` is 1 where attention keeps its matrix, or else 0"),
         (SMALL + "experts: 8\n", "a token passes at least 1 of 8 `experts`"),
         (SMALL + "experts: 8\nactive: -1\n", "`active` of a model is a whole number"),
         (SMALL + "experts: 8\nactive: 9\n", "a token passes at least 1 of 8 `experts`"),

@@ -24,7 +24,8 @@ gathered. Stages of a pipeline shard weights and averages of float32, and keep w
 bfloat16 and gradients in float32, as FSDP2 without resharding and Megatron's distributed optimizer
 do (6 + 12/d bytes of a parameter by its documentation). Of a token of a block it is what its
 backward pass needs, counted as Korthikanti et al. do (arXiv 2205.05198), but of Llama's block:
-without masks of dropout, and without the matrix of attention, which fused kernels do not keep.
+without masks of dropout, and without the matrix of attention, which fused kernels do not keep; a
+model whose attention does says `matrix: 1`.
 What is recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a
 block keeps what attention gives and every second product.
 """
@@ -77,7 +78,10 @@ MOVED_ROUTED = 18
 #: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: what a model need not state
-OPTIONAL = ("head", "experts", "active", "shared")
+OPTIONAL = ("head", "experts", "active", "shared", "matrix")
+#: bytes that attention without a fused kernel keeps of each head for each pair of tokens: what goes
+#: into softmax, what comes out of it, and a mask of dropout (Korthikanti et al., arXiv 2205.05198)
+OF_PAIR = 5
 #: bytes of a logit: in bfloat16, in float32, its gradient
 OF_LOGIT = 10
 #: microbatches of a pipeline, for each of its stages: of m microbatches on p stages (p - 1) / m are
@@ -111,6 +115,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     `head` are the features of a head (0: as many as divide `hidden`). Of `experts`, each as wide as
     `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
+    `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused.
     """
 
     layers: int
@@ -125,6 +130,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     experts: int = 0
     active: int = 0
     shared: int = 0
+    matrix: int = 0
 
     @property
     def width(self) -> int:
@@ -288,14 +294,18 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return what a rank of a stage holds and computes."""
         tokens = self.tokens_of(way)
         state, gathered = self._find_state(way, stage)
-        whole_block, kept = (
+        of_products, kept = (
             tokens * self.hidden * self._count_kept(each) / way.tensor
             for each in (NOTHING, way.recompute)
         )
+        pairs = tokens * self.sequence * self.heads / way.tensor
+        whole_block = of_products + self.matrix * OF_PAIR * pairs
+        if way.recompute == NOTHING:
+            kept = whole_block
         if way.is_in_two:  # what gradients of weights need is all that products take, and give back
             turns = way.find_turns(most=4 * way.stages)
             passes = turns.count_kept(stage, lambda number: self.blocks_of(way, number))
-            activations = max(first * kept + second * whole_block for first, second in passes)
+            activations = max(first * kept + second * of_products for first, second in passes)
         else:
             activations = self._count_kept_blocks(way, stage) * kept
         if way.recompute != NOTHING:
@@ -1016,6 +1026,8 @@ def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
     if model.experts and not 0 < model.active <= model.experts:
         words = f"a token passes at least 1 of {model.experts} `experts`, and all at most: `active`"
         yield "active" if model.active else "experts", words
+    if model.matrix > 1:
+        yield "matrix", "`matrix` is 1 where attention keeps its matrix, or else 0"
     for name, count in (("active", model.active), ("shared", model.shared)):
         if count and not model.experts:
             yield name, f"`{name}` is of a model with `experts`"

@@ -313,6 +313,11 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
         f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
     )
+    if not model.matrix and any(step.way.recompute == NOTHING for step in found.steps):
+        stated.append(
+            "attention is a fused kernel: steps of one that keeps its matrix held up to 2.3 times "
+            "this memory; state `matrix: 1` for such a model"
+        )
     if any(step.way.stages == 1 and step.way.turns > FEW_TURNS for step in found.steps):
         stated.append(
             f"of more than {FEW_TURNS} microbatches on one stage {FEW_TURNS - 1} and {FEW_TURNS} "
