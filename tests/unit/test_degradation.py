@@ -47,6 +47,14 @@ def test_a_group_of_one_rank_a_node_has_one_nic_of_each(tmp_path: Path) -> None:
     assert "2 rows like it, published by 1" in told
 
 
+def test_an_interval_says_that_it_takes_stated_kernels_for_granted(tmp_path: Path) -> None:
+    long = MESH.format(group="world").replace("10ms", "10s")
+    short = MESH.format(group="world").replace("10ms", "10us")
+    first, second = (weigh(tmp_path, text)["error"] for text in (long, short))
+    assert first.startswith("where kernels take what the file states, 80 % of such calls took")
+    assert second.startswith("80 % of such calls took")
+
+
 def test_a_group_that_sends_alone_has_the_nics_of_its_nodes_for_itself(tmp_path: Path) -> None:
     # four ranks a node share two NICs of 24 GB/s
     mesh = MESH.replace("64", "16").replace("[8, 8]", "[4, 4]")

@@ -219,6 +219,15 @@ def test_a_forecast_says_between_which_times_such_calls_were() -> None:
     assert found.json()["nccl_tests_us"] == pytest.approx(found.time - 14)
 
 
+def test_a_collective_that_no_row_is_of_says_that_its_rows_are_of_others() -> None:
+    machine = topology("h100-8x400g")
+    others, own = (
+        forecast(called(name, 1e9), machine).error for name in ("broadcast", "all_reduce")
+    )
+    assert " rows of other collectives, published by" in others
+    assert " rows like it, published by" in own
+
+
 @pytest.mark.parametrize(("count", "is_compared"), [(100, True), (1, False)])
 def test_a_time_most_of_which_is_like_no_measurement_has_no_interval(
     count: int, *, is_compared: bool

@@ -744,7 +744,9 @@ def _compare(
     low, high = (each * (1 + uncompared / (known or time)) for each in (low, high))
     span = f"{microseconds(time + low)} to {microseconds(time + high)}"
     such = "calls" if compared[0] is None else "steps"
-    words = f"80 % of such {such} took {span}: {'; '.join(rows)}"
+    stated = kernels if compared[0] is None else 0.0
+    condition = "where kernels take what the file states, " if stated > time / 2 else ""
+    words = f"{condition}80 % of such {such} took {span}: {'; '.join(rows)}"
     if uncompared > MENTIONED * time:
         words += (
             f"; {uncompared / time:.0%} of the time was never compared, and may err as the rest"
@@ -777,9 +779,11 @@ _UNCOMPARED = (
 
 def _rows_words(seen: Mapping[Interval, None]) -> str:
     """Return how many rows, of which machines, calls are compared with: the fewest of them."""
-    least = min(seen, key=lambda each: (each.alike, each.rows))
+    least = min(seen, key=lambda each: (each.alike, each.asked, each.rows))
     rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
-    whose = "like it" if least.alike else "of machines of other kinds"
+    whose = "like it" if least.asked else "of other collectives"
+    if not least.alike:
+        whose = "of machines of other kinds" + ("" if least.asked else ", and of other collectives")
     return f"{rows} {whose}, published by {least.sets}"
 
 

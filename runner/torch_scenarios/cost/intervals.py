@@ -97,7 +97,8 @@ FORMS = {
 class Interval(Struct, frozen=True):
     """Between what multiples of a forecast 80 % of measurements are; of how many `rows` and sets.
 
-    `alike`: these are of the kind of machine that is asked about.
+    `alike`: these are of the kind of machine that is asked about; `asked`: some of them are of the
+    collective that is asked about.
     """
 
     low: float
@@ -105,6 +106,7 @@ class Interval(Struct, frozen=True):
     rows: int
     sets: int
     alike: bool = True
+    asked: bool = True
 
 
 @cache
@@ -277,6 +279,7 @@ def _of(
     begin: float = 0.0,
 ) -> Interval | None:
     sets: dict[str, list[tuple[float, float]]] = {}
+    is_asked = False
     for row in rows:
         far = (
             begin
@@ -287,7 +290,9 @@ def _of(
         )
         if far <= FARTHEST:
             sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
-    return _expect(sets, expected, is_alike=begin == 0)
+            is_asked |= row.collective == collective
+    found = _expect(sets, expected, is_alike=begin == 0)
+    return found and replace(found, asked=is_asked)
 
 
 def _expect(
