@@ -516,6 +516,48 @@ ROWS = {
         micro=8,
         turns=4,
     ),
+    # NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md at 21a2ced8, of 25.11 and 25.09
+    **{
+        f"Llama 3 8B, FSDP 8, {name}, float8": step(
+            machine,
+            LLAMA_8B,
+            128,
+            {"tokens": tokens},
+            shards=8,
+            micro=2,
+            turns=8,
+            products=FLOAT8,
+        )
+        for name, machine, tokens in (
+            ("B200", "b200-8x400g", 30624),
+            ("GB200", "gb200-nvl72", 31508),
+        )
+    },
+    "Llama 3 70B, FSDP 64, GB200, float8": step(
+        "gb200-nvl72",
+        LLAMA_70B,
+        128,
+        {"tokens": 4312},
+        shards=64,
+        micro=2,
+        products=FLOAT8,
+    ),
+    "GPT-OSS 120B, EP 8, B200": step(
+        "b200-8x400g", GPT_OSS, 512, {"tokens": 8213}, shards=64, expert=8, micro=4, turns=2
+    ),
+    **{
+        f"Qwen3 30B A3B, EP 8, B200, float8{words}": step(
+            "b200-8x400g",
+            QWEN_30B,
+            512,
+            {"tokens": tokens},
+            shards=8,
+            expert=8,
+            turns=64,
+            products=FLOAT8,
+        )
+        for words, tokens in (("", 9299), (", tokens dropped", 18066))
+    },
 }
 
 

@@ -432,6 +432,32 @@ def test_the_table_has_what_cost_says_of_each_file(
         assert words in weighed["error"]
 
 
+@pytest.mark.parametrize(
+    ("name", "like", "memory"),
+    [
+        ("p5", "h100-8x400g", 80),
+        ("a3-mega", "h100-8x400g", 80),
+        ("a3-high", "h100-8x400g", 80),
+        ("p4d", "a100-8x200g", 40),
+        ("a100-4", "a100-8x200g", 40),
+        ("a100-4-slingshot", "a100-8x200g", 40),
+        ("p6-b200", "b200-8x400g", 180),
+    ],
+)
+def test_machines_with_the_same_gpu_plan_with_the_same_kernels(
+    name: str, like: str, memory: int
+) -> None:
+    machine, other = topology(name), topology(like)
+    assert machine.gpu is not None
+    assert other.gpu is not None
+    assert machine.gpu.tflops == other.gpu.tflops
+    assert machine.gpu.matmul == other.gpu.matmul
+    assert machine.gpu.attention == other.gpu.attention
+    assert machine.memory == memory * 2**30
+    is_smaller = machine.memory < other.memory  # A100 of 40 GB have HBM2, and not HBM2e
+    assert (machine.gpu.bandwidth < other.gpu.bandwidth) == is_smaller
+
+
 def test_published_memory_of_51_pipelines_is_reckoned_with_the_matrix_of_attention() -> None:
     """Qi et al. (arXiv 2401.10241) count activations as sbh(34 + 5as/h), with that matrix."""
     machine = topology("a100-8x200g").gpu

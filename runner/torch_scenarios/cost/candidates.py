@@ -48,6 +48,7 @@ from torch_scenarios.cost.intervals import (
     IN_TWO,
     LONG,
     PLANNED,
+    SMALL_EXPERTS,
 )
 from torch_scenarios.cost.nccl import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from torch_scenarios.cost.schedule import (
@@ -95,6 +96,8 @@ CAST, CAST_WEIGHT, TURNED = 5, 3, 2
 BFLOAT16 = "bfloat16"
 #: tokens of a sequence from which on a step is compared with those of LONG sequences
 LONG_FROM = 16384
+#: features of an expert from which on it is none of SMALL_EXPERTS
+WIDE_FROM = 1024
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
@@ -264,6 +267,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             FLOAT8: way.products == FLOAT8,
             IN_TWO: way.is_in_two,
             LONG: way.context == 1 and self.sequence >= LONG_FROM,
+            SMALL_EXPERTS: self.experts > 0 and self.inner < WIDE_FROM,
         }
         return [form for form, has_it in forms.items() if has_it]
 

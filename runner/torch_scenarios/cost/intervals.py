@@ -83,7 +83,7 @@ OF_PLANNED = Spread(0.13, 0.08)
 #: forms of planned steps, by which they are compared with published ones (planned.csv). All of them
 #: are PLANNED; its rows are dense, in bfloat16, and of short sequences
 PLANNED, EXPERTS, CONTEXT_GROUPS, FLOAT8 = "planned", "experts", "context", "float8"
-IN_TWO, LONG = "zero-bubble", "long-sequences"
+IN_TWO, LONG, SMALL_EXPERTS = "zero-bubble", "long-sequences", "small-experts"
 #: words for the forms by which the interval of a planned step is widened
 FORMS = {
     EXPERTS: "with experts",
@@ -91,6 +91,7 @@ FORMS = {
     FLOAT8: "with products in float8",
     IN_TWO: "with a zero-bubble schedule",
     LONG: "of sequences of 16,384 tokens and more",
+    SMALL_EXPERTS: "with experts of fewer than 1,024 features",
 }
 
 
