@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,6 @@ from torch_scenarios.worker.fork_server import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.torch.conftest import Analysed
     from torch_scenarios.model.trace import Trace
@@ -54,6 +55,25 @@ steps:
         assert failure is not None
         assert failure.kinds == ("peer_lost",)
     assert observe(FINE).outcome == "completes"
+
+
+def test_workers_share_no_socket_with_the_process_that_forked_them(
+    observe: Callable[[str], Trace], launcher: Launcher
+) -> None:
+    """A store that serves while a worker is forked leaves its sockets and its event loop there."""
+
+    def sockets(pid: int) -> set[str]:
+        links = set()
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed meanwhile
+                links.add(str(entry.readlink()))
+        return {each for each in links if each.startswith("socket:")}
+
+    assert observe(FINE).outcome == "completes"
+    host, *workers = launcher.processes()
+    assert len(workers) >= 3
+    for worker in workers:
+        assert not sockets(worker) & sockets(host)
 
 
 def test_an_abort_by_gloo_is_told_with_its_words(observe: Callable[[str], Trace]) -> None:

@@ -63,6 +63,60 @@ def no_logs() -> Any:
     return NoLogs()
 
 
+#: the name under which torchrun's agent finds the rendezvous of a host that is alone
+ONE_HOST = "torch_scenarios_one_host"
+
+
+def meet_on_one_host(parameters: Any) -> Any:
+    """Return the rendezvous of an agent that is alone: its store is in its own memory.
+
+    Torch's own has a TCPStore, whose server has a thread, sockets and an event loop: workers would
+    be forked with them, and with a lock that the thread holds at that moment. The workers are told
+    of the endpoint, where a TCPStore serves once all of them are forked. Imports torch.
+    """
+    import torch.distributed
+    from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+    from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
+
+    dist: Any = torch.distributed
+    address, port = parameters.endpoint.rsplit(":", 1)
+
+    class OneHost(RendezvousHandler):
+        def get_backend(self) -> str:
+            """Return the name under which it is found."""
+            return ONE_HOST
+
+        @property
+        def use_agent_store(self) -> bool:
+            """Workers meet in a store of this process."""
+            return True
+
+        def next_rendezvous(self) -> Any:
+            """Return the only one that there is."""
+            return RendezvousInfo(dist.HashStore(), 0, 1, RendezvousStoreInfo(address, int(port)))
+
+        def is_closed(self) -> bool:
+            """It never is."""
+            return False
+
+        def set_closed(self) -> None:
+            """Nobody else could come."""
+
+        def num_nodes_waiting(self) -> int:
+            """None but this one exists."""
+            return 0
+
+        def get_run_id(self) -> str:
+            """Return the name of the launch."""
+            return str(parameters.run_id)
+
+        def shutdown(self) -> bool:
+            """Nothing is open."""
+            return True
+
+    return OneHost()
+
+
 # -------------------------------------------------------------------------------------------------
 # One launch: an office, the workers that torchrun's agent forks, the supervisor over them.
 
@@ -104,20 +158,17 @@ class Launch:
     """
 
     def __init__(self, number: int, size: int) -> None:
-        """Open the office of the launch, and the store in which torch's process groups will meet.
+        """Open the office of the launch, and a port at which torch's process groups will meet.
 
         Raises OSError where this machine has no port or no descriptor for it.
         """
-        import torch.distributed
-
-        dist: Any = torch.distributed
         self.size = size
         self._said_before = _count_output()
         _probe()
         self.name = f"launch-{os.getpid()}-{number}"
-        listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
-        self.port: int = listener.getsockname()[1]
-        self._server: Any = open_store(dist, ADDRESS, listener, START_S)
+        self.listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
+        self.port: int = self.listener.getsockname()[1]
+        self._server: Any = None
         self.gate = os.pipe()
         self.beats = Beats.create(size)
         self._listener: BeatListener | None = None
@@ -149,15 +200,18 @@ class Launch:
             self._used_gpus, self._sharing = True, sharing
 
     def meet(self) -> None:
-        """Wait for the workers. Raises LaunchError where one does not come up.
+        """Wait for the workers. Raises LaunchError where one does not come up, or no store.
 
         It is a StartError where the machine lacks something, which it still will the next time.
 
-        None of them may connect before the last one is forked: the store's server looks up the
-        names of those who connect, and a fork in that moment inherits the resolver's lock for ever.
+        The store serves once the last one is forked: a lock that its thread held at a fork would
+        stay locked in that worker. None connects before.
         """
+        import torch.distributed
+
         while len(active_children()) < self.size and not self.ended.is_set():
             time.sleep(FORK_LOOK_S)
+        self._server = open_store(torch.distributed, ADDRESS, self.listener, START_S)
         os.write(self.gate[1], b"." * self.size)
         try:
             came = self.supervisor.greet(self.size, START_S)
@@ -211,6 +265,7 @@ class Launch:
         self.supervisor.close()
         self.office.close()
         self._server = None
+        self.listener.close()
         for descriptor in self.gate:
             os.close(descriptor)
         self.beats.close()
@@ -264,6 +319,9 @@ class Host:
 
     def run(self) -> None:
         """Run launches as they are wanted; call in the main thread, once torch is imported."""
+        from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+
+        rendezvous_handler_registry.register(ONE_HOST, meet_on_one_host)
         self._ready.set()
         while (launch := self._wanted.get()) is not None:
             try:
@@ -283,16 +341,20 @@ class Host:
             max_nodes=1,
             nproc_per_node=launch.size,
             run_id=launch.name,
-            rdzv_backend="static",
+            rdzv_backend=ONE_HOST,
             rdzv_endpoint=f"{ADDRESS}:{launch.port}",
-            rdzv_configs={"rank": 0, "timeout": int(START_S)},
             max_restarts=0,
             monitor_interval=AGENT_LOOK_S,
             start_method="fork",
             logs_specs=no_logs(),
         )
         office = launch.office
-        closed = (self._descriptor, launch.gate[1], *office.descriptors)
+        closed = (
+            self._descriptor,
+            launch.gate[1],
+            launch.listener.fileno(),
+            *office.descriptors,
+        )
         elastic_launch(config, serve_launch)(
             launch.name, office.address, launch.gate[0], self._lifeline, launch.beats, closed
         )
@@ -413,9 +475,8 @@ class Host:
         self._launches += 1
         try:
             launch = Launch(self._launches, size)
-        except (OSError, RuntimeError) as error:
-            message = f"no launch can start: {lack_of(str(error)) or error}"
-            raise StartError(message) from error
+        except OSError as error:
+            raise _lacking(error) from error
         self._wanted.put(launch)
         self._launch = launch
         try:
@@ -423,6 +484,9 @@ class Host:
         except LaunchError:
             self._give_up()
             raise
+        except (OSError, RuntimeError) as error:  # no store
+            self._give_up()
+            raise _lacking(error) from error
         return launch
 
     def _give_up(self) -> None:
@@ -430,6 +494,10 @@ class Host:
         launch, self._launch = self._launch, None
         if launch is not None:
             launch.end()
+
+
+def _lacking(error: Exception) -> StartError:
+    return StartError(f"no launch can start: {lack_of(str(error)) or error}")
 
 
 def _explain_end(error: Exception) -> str:
