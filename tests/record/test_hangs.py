@@ -39,6 +39,7 @@ ALWAYS = {
     ("summary_takes_a_batch", "fake"),
     ("worker_with_empty_shard", "fake"),
     ("worker_dies_in_an_error", "live"),
+    *(("splits_of_own", "fake"), ("locks_in_two_orders", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}
@@ -47,6 +48,7 @@ OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
     *("counts_in_the_store", "counts_the_files", "lock_of_an_extension", "worker_waits_for_a_lock"),
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
+    "locks_in_two_orders",
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -296,17 +296,39 @@ def test_ranks_that_a_script_spawns_are_recorded(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_fake_ranks_run_what_a_script_spawns_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool, one_by_one: bool
 ) -> None:
     if wrong:
         monkeypatch.setenv("WRONG", "1")
+    if one_by_one:
+        monkeypatch.setenv("ONE_BY_ONE", "1")
     command = ["record", "--fake", "-n", "2", "-o", str(tmp_path / "out"), "--"]
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "calls `mp.spawn`" not in done.stderr
     assert ("in `except ValueError` (spawns.py:22)" in done.output) == wrong
+
+
+@pytest.mark.torch
+def test_processes_that_are_no_whole_world_are_told_with_the_loop_that_starts_them(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def work(rank):\n"
+        "    dist.init_process_group('gloo', init_method='file:///x', rank=rank, world_size=2)\n"
+        "for rank in range(1, 2):\n"
+        "    mp.Process(target=work, args=(rank,)).start()\n"
+    )
+    command = ["record", "--fake", "-n", "2", "-o", str(tmp_path / "out"), "--", str(script)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1, done.output
+    assert "rank 0 never comes to `init_process_group`" in done.output
+    assert "the processes are started by `for rank in range(1, 2)` (train.py:4)" in done.output
 
 
 @pytest.mark.torch
@@ -368,6 +390,12 @@ def test_what_a_rank_starts_that_has_joined_its_job_are_its_helpers() -> None:
     job = Job()
     job.joined.append("world")
     assert spawner_of(job).spawn(print, (3,), 4) == "4 helpers of print(3,), True"
+
+
+@pytest.mark.torch
+def test_helpers_that_are_started_before_the_job_are_started() -> None:
+    spawned = spawner_of(Job()).spawn(helpers, (3,), 4)
+    assert spawned == "4 helpers of helpers(3,), True"
 
 
 @pytest.mark.torch

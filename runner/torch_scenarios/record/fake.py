@@ -20,8 +20,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed
@@ -29,6 +30,7 @@ import torch.multiprocessing
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, States
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
 from torch_scenarios.record.shim import on_gloo
@@ -516,6 +518,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
 
     spawner = Spawner(recorder, dist, rank, world)
     spawner.install(torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"])
+    spawner.watch_processes()
     _tell_sleeps(rank, board)
     _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"))
     module._new_group_with_tag = new_group
@@ -545,12 +548,40 @@ class EndedRanks:
         return True
 
 
+class _EndedProcess:
+    """What a `Process` asks that was run in place, or by another fake rank: it has ended."""
+
+    returncode, pid = 0, 0
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self.sentinel = os.open(os.devnull, os.O_RDONLY)  # `connection.wait` finds it ready
+
+    def poll(self, *_: Any) -> int:
+        return self.returncode
+
+    def wait(self, *_: Any, **__: Any) -> int:
+        self._ended()
+        return self.returncode
+
+    def terminate(self) -> None:
+        return None
+
+    kill = interrupt = terminate
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self.sentinel)
+
+
 class Spawner:
     """Runs in place, in the rank that is there, what a script starts on as many ranks.
 
     A script that spawns its ranks is the parent of all of them, and each fake rank runs it::
 
         mp.spawn(train, args=(world,), nprocs=world)       rank 1 runs train(1, world) in its place
+        for i in range(world):
+            mp.Process(target=train, args=(i, world)).start()      rank 1 runs the second of them
 
     What a script does behind that is done in every rank; a framework that waits there for what one
     rank gives it is left instead. What a rank starts that has joined its job are its own helpers:
@@ -560,6 +591,8 @@ class Spawner:
     def __init__(self, recorder: Any, dist: Any, rank: int, world: int) -> None:
         self._recorder, self._dist, self._rank, self._world = recorder, dist, rank, world
         self._has_run = False
+        #: processes that the script has started since it has waited for one
+        self._started = 0
 
     def install(self, *holders: Any) -> None:
         """Put what runs in place where a script finds `spawn` and `start_processes`."""
@@ -576,7 +609,7 @@ class Spawner:
             *more: Any,
             **named: Any,
         ) -> Any:
-            if self._recorder.is_spawned or (self._dist.is_initialized() and not self._has_run):
+            if self._is_own() or (nprocs != self._world and _joins(fn) is False):
                 return start(fn, args, nprocs, join, *more, **named)
             if self._dist.is_initialized():  # the process that has not left its group would be gone
                 self._dist.destroy_process_group()
@@ -587,19 +620,74 @@ class Spawner:
 
         return run
 
+    def watch_processes(self) -> None:
+        """Run in place the processes that a script starts one by one to join its job.
+
+        The first is that of fake rank 0, the second that of 1: what they say their ranks are, they
+        say themselves. A process joins where its function, or one that this calls, makes a group.
+        """
+        start = BaseProcess.start
+
+        def begin(process: Any) -> None:
+            target = getattr(process, "_target", None) or type(process).run
+            if self._is_own() or not _joins(target):
+                start(process)
+                return
+            at, self._started = self._started, self._started + 1
+            if at >= self._world:
+                self._refuse(f"more than {self._world}", at + 1)
+            process._popen = _EndedProcess(self._wait)
+            process._sentinel = process._popen.sentinel
+            if at == self._rank:
+                if self._dist.is_initialized():
+                    self._dist.destroy_process_group()
+                self._call(process.run)
+
+        BaseProcess.start = begin  # type: ignore[method-assign, assignment]
+
+    def _is_own(self) -> bool:
+        """Whether what is started now is a rank's own helper."""
+        is_initialized = self._dist.is_initialized() and not self._has_run
+        return bool(self._recorder.is_spawned or is_initialized)
+
+    def _wait(self) -> None:
+        self._started = 0
+
+    def _refuse(self, started: str, wanted: int) -> NoReturn:
+        words = f"scenario: the script starts {started} ranks, and is recorded with {self._world}"
+        raise SystemExit(words + (f": write `--fake -n {wanted}`" if wanted else ""))
+
     def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], nprocs: int) -> None:
         """Run a function as this rank, or end the run where a script starts more or fewer."""
         if nprocs != self._world:
-            words = (
-                f"scenario: the script starts {nprocs} ranks, and is recorded with {self._world}"
-            )
-            words += f": write `--fake -n {nprocs}`" if nprocs else ""
-            raise SystemExit(words)
+            self._refuse(str(nprocs), nprocs)
+        self._call(partial(fn, self._rank, *args))
+
+    def _call(self, fn: Callable[[], Any]) -> None:
         self._recorder.is_spawned = self._has_run = True
         try:
-            fn(self._rank, *args)
+            fn()
         finally:
             self._recorder.is_spawned = False
+
+
+#: what makes the first group of a process: torch, accelerate, DeepSpeed, and what torch calls it by
+_FIRST_GROUP = frozenset(
+    {
+        *("init_process_group", "init_device_mesh", "init_distributed", "init_rpc"),
+        *("initialize", "Accelerator", "PartialState", "Trainer", "Fabric"),
+    }
+)
+
+
+def _joins(target: Any) -> bool | None:
+    """Whether a function makes a group, as far as scripts show it; None where none has it."""
+    target = getattr(target, "func", target)  # of a partial
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    source = script_at(code.co_filename) if code is not None else None
+    if code is None or source is None:
+        return None
+    return source.reaches(code.co_name, _FIRST_GROUP)
 
 
 class _Backends:

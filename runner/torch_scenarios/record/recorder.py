@@ -1155,7 +1155,19 @@ class _Blocking:
 MOST_WORDS = 4000
 
 
+#: how the traceback of another process, or thread, begins in an error that is raised again here:
+#: by a DataLoader for its worker, by `mp.spawn` for a process, by a pool for a task
+_ELSEWHERE = "Traceback (most recent call last):\n"
+_FRAME_ELSEWHERE = re.compile(r'^ *File "(.+)", line (\d+), in ', re.MULTILINE)
+
+
 def _words(error: BaseException) -> str:
+    before, begins, trace = str(error).rpartition(_ELSEWHERE)
+    own = [line for line in trace.splitlines() if line and not line.startswith(" ")]
+    if begins and own:
+        where = next(iter(before.strip().splitlines()), "").strip(" -.:")
+        words = " ".join(" ".join(own).split())
+        return f"{words}{f' ({where})' if where else ''}"[:MOST_WORDS]
     words = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' * bool(words)}{words}"[:MOST_WORDS]
 
@@ -1197,13 +1209,23 @@ def _name_parameters(words: str) -> str:
 
 
 def _find_places(error: BaseException) -> list[list[Any]]:
-    """Return the places in the user's own files that an error went through, the innermost first."""
+    """Return the places in the user's own files that an error went through, the innermost first.
+
+    What another process wrote of it comes before the line that raises it again here.
+    """
     places = [
         [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_foreign(frame.filename)
     ]
-    return places[::-1][:FRAMES]
+    texts = (str(each).rpartition(_ELSEWHERE)[2] for each in (error.__cause__, error) if each)
+    elsewhere = [
+        [file, int(line), linecache.getline(file, int(line)).strip()[:MOST_LINE]]
+        for text in texts
+        for file, line in _FRAME_ELSEWHERE.findall(text)
+        if not is_foreign(file)
+    ]
+    return [*elsewhere[::-1], *places[::-1]][:FRAMES]
 
 
 def _list_frames(frame: Any) -> list[list[Any]]:

@@ -475,7 +475,7 @@ class Host:
         self._launches += 1
         try:
             launch = Launch(self._launches, size)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise _lacking(error) from error
         self._wanted.put(launch)
         self._launch = launch

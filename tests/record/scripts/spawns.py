@@ -1,6 +1,6 @@
 """Ranks that the script spawns by itself; with WRONG, one of them leaves out a call.
 
-FIRST is what they count from.
+FIRST is what they count from. With ONE_BY_ONE it starts them by `Process`, and a helper with them.
 """
 
 import os
@@ -25,5 +25,19 @@ def work(place: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def help_out() -> None:
+    print("a helper")
+
+
 if __name__ == "__main__":
-    mp.spawn(work, args=(2, f"{tempfile.mkdtemp()}/meets"), nprocs=2)
+    if "ONE_BY_ONE" in os.environ:
+        mp.Process(target=help_out).start()
+        folder = f"{tempfile.mkdtemp()}/meets"
+        ranks = [mp.Process(target=work, args=(place, 2, folder)) for place in range(2)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join()
+            assert each.exitcode == 0
+    else:
+        mp.spawn(work, args=(2, f"{tempfile.mkdtemp()}/meets"), nprocs=2)

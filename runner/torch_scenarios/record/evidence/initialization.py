@@ -9,6 +9,7 @@ says of itself before (:mod:`torch_scenarios.record.evidence.claim`) shows at on
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -392,7 +393,7 @@ def _is_missing(start: JobStart) -> Finding | None:
             Clause(f"{ranks_text(unknown)} {verb} never started, or did not come so far")
         )
         largest = next(each for each in start.claims if each.world_size == size)
-        clauses += _origin(start, largest, "world_size")
+        clauses += [*_origin(start, largest, "world_size"), *_tell_starts(start, largest)]
     comes = "comes" if len(missing) == 1 else "come"
     return _make_finding(
         start,
@@ -522,3 +523,15 @@ def _make_finding(
 def find_waiting(claims: Sequence[Claim]) -> Iterator[Claim]:
     """Yield those that wait in `init_process_group`."""
     return (each for each in claims if not each.left and not each.failed)
+
+
+def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
+    """Yield where the script itself starts the processes that join, with the loop around it."""
+    for file, _, _ in claim.place.frames[:1]:
+        source = script_at(file)
+        for line in source.starts() if source is not None else ():
+            assert source is not None
+            loops = (each for each, _ in source.around(line) if isinstance(each, ast.For))
+            at = next((each.lineno for each in loops), line)
+            place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
+            yield Clause(f"the processes are started by `{source.text(at)}` ({place})")

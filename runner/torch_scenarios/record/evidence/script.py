@@ -23,6 +23,8 @@ _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 MOST_ORIGINS = 3
 #: the same over several scripts, and folders in which an imported one is looked for
 MOST_TRACES, MOST_FOLDERS = 12, 3
+#: functions that are looked into from one on
+MOST_REACHED = 200
 #: what a line reads that differs between ranks by itself
 _OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
 #: a line that keeps the rank, or a variable of the environment, and makes nothing of it
@@ -120,6 +122,68 @@ class Script:
         before = [at for at in found if at < line and isinstance(target, ast.Name)]
         return max(before or found, default=0)
 
+    def assignments(self, target: ast.expr, line: int) -> list[int]:
+        """Return the lines one of which has set a name or an attribute before a line, last first.
+
+        They are several where an `if` sets a name in both of its parts, or in one and before it.
+        """
+        last, text = self.assignment(target, line), ast.unparse(target)
+        found = [last] if last else []
+        for node, part in self.around(last) if last and isinstance(target, ast.Name) else ():
+            if not isinstance(node, ast.If) or node.lineno <= line <= (node.end_lineno or 0):
+                continue
+            other = [
+                each.lineno
+                for statement in (node.orelse if part == "body" else node.body)
+                for each in ast.walk(statement)
+                if isinstance(each, ast.Assign) and text in map(ast.unparse, each.targets)
+            ]
+            at = max(other, default=0) or self.assignment(target, node.lineno)
+            if at < last and at not in (*found, 0):
+                found.append(at)
+        return found
+
+    def nestings(self, outer: str, inner: str) -> list[int]:
+        """Return the lines of a `with` of one lock that stand under the `with` of another one."""
+        return [
+            each.lineno
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.With) and outer in _taken(node)
+            for each in ast.walk(node)
+            if each is not node and isinstance(each, ast.With) and inner in _taken(each)
+        ]
+
+    def starts(self) -> list[int]:
+        """Return the lines that start processes which run a function of Python's."""
+        return sorted(
+            node.lineno
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call)
+            and (name := getattr(node.func, "attr", getattr(node.func, "id", "")))
+            and (
+                (name == "Process" and any(each.arg == "target" for each in node.keywords))
+                or (name in {"spawn", "start_processes"} and node.args)
+            )
+        )
+
+    def changes(self, target: ast.expr, line: int) -> int:
+        """Return the last line that puts a list in another order after it is set, before a line.
+
+        That is a call for its effect alone, as `random.shuffle(names)` and `names.sort()`; 0 for
+        none.
+        """
+        text, since = ast.unparse(target), self.assignment(target, line)
+        found = [
+            node.lineno
+            for node in ast.walk(self.scope(line))
+            if isinstance(node, ast.Expr)
+            and since < node.lineno < line
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute | ast.Name)
+            and _reorders(node.value, text)
+        ]
+        return max(found, default=0)
+
     def origins(self, value: ast.expr, line: int) -> list[int]:
         """Return the lines that set what an expression reads, and what these read.
 
@@ -132,8 +196,9 @@ class Script:
             for node in ast.walk(read):
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
-                at = self.assignment(node, before)
-                if at and at not in found:
+                for at in self.assignments(node, before):
+                    if at in found:
+                        continue
                     found.append(at)
                     for each in ast.walk(self.tree):
                         if isinstance(each, ast.Assign) and each.lineno == at:
@@ -173,6 +238,21 @@ class Script:
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.FunctionDef) and node.name == name:
                     yield source, node
+
+    def reaches(self, name: str, wanted: Collection[str]) -> bool:
+        """Whether a function, or one that it calls, of the scripts, calls one of some names."""
+        waiting, known = [name], {name}
+        while waiting and len(known) < MOST_REACHED:
+            for source, function in self.functions(waiting.pop()):
+                for node in ast.walk(function):
+                    called = getattr(node, "func", None) if isinstance(node, ast.Call) else None
+                    text = getattr(called, "attr", getattr(called, "id", ""))
+                    if text in wanted:
+                        return True
+                    if text and text not in known and source is not None:
+                        known.add(text)
+                        waiting.append(text)
+        return False
 
     def imported(self) -> Iterator[Script]:
         """Yield the scripts of the same folder, or of one around it, that this one imports."""
@@ -467,6 +547,21 @@ def _single(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
             yield from _single(each.elts)
         else:
             yield each
+
+
+def _taken(node: ast.With) -> set[str]:
+    return {ast.unparse(each.context_expr) for each in node.items}
+
+
+#: methods of a list, and functions of one, that put it in another order
+_REORDERING = frozenset({"shuffle", "sort", "reverse", "insert"})
+
+
+def _reorders(call: ast.Call, text: str) -> bool:
+    """Whether a call puts what is written as `text` in another order, in place."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    of = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return name in _REORDERING and text in (of, *map(ast.unparse, call.args[:1]))
 
 
 def _jump_word(node: ast.stmt) -> str:

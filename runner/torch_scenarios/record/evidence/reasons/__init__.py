@@ -26,6 +26,7 @@ from torch_scenarios.record.evidence.reasons.argument import (
     find_argument,
     find_made,
     find_order,
+    find_sizes,
     find_tensor,
     is_split_evenly,
 )
@@ -188,6 +189,8 @@ def _explain_argument(
         return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, folder)
+    if finding.diagnosis == "shape_mismatch" and (sizes := find_sizes(parting, folder)) is not None:
+        return sizes
     is_open = not finding.fix or is_split_evenly(parting)
     if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and is_open:
         return find_tensor(parting, records, folder, finding.diagnosis.partition("_")[0])

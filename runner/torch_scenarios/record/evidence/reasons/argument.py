@@ -103,6 +103,29 @@ def find_tensor(
     return None
 
 
+#: where functions take the sizes of the parts that a rank sends, and of those that it expects
+_SENT, _EXPECTED = {"all_to_all_single": 3}, {"all_to_all_single": 2}
+
+
+def find_sizes(parting: Parting, folder: str) -> Reason | None:
+    """Return what sets the sizes of the parts of an `all_to_all_single`; None for other calls."""
+    for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
+        source, told = script_at(file), []
+        for what, name, positions in (
+            ("sent", "input_split_sizes", _SENT),
+            ("expected", "output_split_sizes", _EXPECTED),
+        ):
+            value = source.argument(line, {name}, positions) if source is not None else None
+            if source is None or value is None:
+                continue
+            found = source.origins(value, line)
+            origin = _tell_origins(source, value, found, folder) if found else ""
+            told.append(f"what is {what} is {origin or f'`{ast.unparse(value)}`'}")
+        if told:
+            return Clause("; ".join(told)), ""
+    return None
+
+
 def is_split_evenly(parting: Parting) -> bool:
     """Whether the calls are `all_to_all_single`s whose line passes no sizes: parts are alike."""
     calls = [each for each in parting.calls.values() if isinstance(each, RecordedCall)]
@@ -204,7 +227,12 @@ def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:
 def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reason:
     file, line, text = given
     place = short(((file, line, ""),), folder)
-    words = f"the tensor is `{text}`, which is passed at {place}"
+    source, value = script_at(file), ast.parse(text, mode="eval").body
+    found = source.origins(value, line) if source is not None else []
+    shown = f"`{text}`, which"
+    if source is not None and found:
+        shown = f"{_tell_origins(source, value, found, folder)}, and"
+    words = f"the tensor is {shown} is passed at {place}"
     fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
     return Clause(words), fix
 
@@ -317,6 +345,8 @@ def _explain_order(
     returned, generator = source.returns(node.iter), source.generator(node.iter)
     made = [(source, returned)] if returned else []
     made += [generator] if generator is not None and not made else []
+    changed = source.changes(node.iter, node.lineno)
+    made += [(source, changed)] if changed and not made else []
     made += [(source, at) for at in source.origins(node.iter, node.lineno)[:1] if not made]
     for script, at in made:
         words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"

@@ -180,11 +180,38 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         jump = find_way_out(parted, parted.tallies(whole=True), None)
         if jump is not None:
             return Clause(f"{words}; {jump[0].words}"), jump[1]
+        passed = _list_tags(finding, records, folder)
+        if len({text for _, text, _ in passed}) > 1:
+            told = [f"rank {rank} passes `{text}` ({at})" for rank, text, at in passed]
+            fix = (
+                f"pass at {passed[-1][2]} the tag that {passed[0][2]} passes, or leave it out at "
+                "both: messages keep their order."
+            )
+            return Clause(f"the tags are written differently: {'; '.join(told)}"), fix
         fix = (
             "count the tag alike at both ends, or leave it out at both: messages keep their order."
         )
         return Clause(words), fix
     return None
+
+
+def _list_tags(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> list[tuple[int, str, str]]:
+    """Return what ranks pass as a tag in the lines of a finding: rank, text, place; sends first."""
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    found: dict[tuple[str, str], tuple[int, str, str]] = {}
+    for rank, call in ((each, call) for each in finding.ranks for call in records[each].calls):
+        at = call.place.short(folder)
+        if at not in marks or call.operation not in _OPERATIONS.values():
+            continue
+        file, line, _ = call.place.frames[0]
+        source = script_at(file)
+        tag = source.argument(line, {"tag"}, {}) if source is not None else None
+        if source is not None:
+            text = ast.unparse(tag) if tag is not None else "no tag"
+            found.setdefault((call.operation, at), (rank, text, at))
+    return [found[each] for each in sorted(found, key=lambda each: each[0] != "send")]
 
 
 def _explain_crossed_tags(

@@ -337,6 +337,10 @@ def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | N
                     f"{each.line}), or let it be a `threading.RLock`."
                 )
                 return f"at {place} for `{lock}`, {HELD} {held}", fix
+    other = _find_other_order(own, lock, folder)
+    if other:
+        words, fix = other
+        return f"at {place} for the lock `{lock}`, {words}", fix
     fix = (
         "look at the thread that holds it: a thread that has died, or that waits for this one, "
         "never gives it back."
@@ -345,6 +349,39 @@ def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | N
         f"at {place} for the lock `{lock}`, which another thread holds, or none gives back",
         fix,
     )
+
+
+def _find_other_order(own: Sequence[StackFrame], lock: str, folder: str) -> tuple[str, str] | None:
+    """Return where two locks are taken in the opposite order, one of which a rank waits for.
+
+    It holds the other one: a thread that has taken the first, and waits for that, waits for ever.
+    """
+    for frame in own:
+        source = script_at(frame.filename)
+        if source is None:
+            continue
+        held = [
+            (name, node.lineno)
+            for node, _ in source.around(frame.line)
+            if isinstance(node, ast.With) and node.lineno < frame.line
+            for name in _list_locks(node)
+        ]
+        for name, since in held:
+            for line in source.nestings(lock, name):
+                taken, crossed = (
+                    short(((frame.filename, at, ""),), folder) for at in (since, line)
+                )
+                return (
+                    f"and holds `{name}` since {taken}; at {crossed} another thread takes "
+                    f"`{name}` under `{lock}`: each may have the lock that the other waits for"
+                ), f"take `{lock}` and `{name}` in one order in all threads, or use one lock."
+    return None
+
+
+def _list_locks(node: ast.With) -> list[str]:
+    """Return what a `with` takes that may be a lock: no call makes it there."""
+    found = (each.context_expr for each in node.items)
+    return [ast.unparse(each) for each in found if not isinstance(each, ast.Call)]
 
 
 #: a lock that a line takes by a call

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, count_turns
+from torch_scenarios.record.evidence.choice import Parted, count_turns, short
 from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     RENDEZVOUS,
     Blocking,
@@ -65,7 +67,9 @@ def _with_delay(finding: Finding, parted: Parted, late: int) -> Finding:
 
     What an `if` does that decides no calls takes time, too: it prints, evaluates, or writes a file.
     """
-    before, tallies = parted.parting.before.get(late), parted.tallies(whole=False)
+    before: RecordedCall | Blocking | None = parted.parting.before.get(late)
+    before = before or _start_of(parted.records[late])
+    tallies = parted.tallies(whole=False)
     alone = [
         each
         for each, own in tallies.items()
@@ -76,7 +80,24 @@ def _with_delay(finding: Finding, parted: Parted, late: int) -> Finding:
     where = before.place.short(parted.folder)
     turns = count_turns(parted, alone[-1], tallies[alone[-1]])
     words = f"{SINCE}{_name(before)} ({where}), {turns}"
+    words += _tell_body(alone[-1].file, alone[-1].line, parted.folder)
     return replace(finding, notes=(*finding.notes, Clause(words)))
+
+
+def _start_of(record: RankRecord) -> Blocking | None:
+    """Return a rank's `init_process_group`; None where it has none."""
+    found = (each for each in record.items if isinstance(each, Blocking))
+    return next((each for each in found if each.what == RENDEZVOUS), None)
+
+
+def _tell_body(file: str, line: int, folder: str) -> str:
+    """Return the first line under an `if`, which takes the time or leads to what does."""
+    source = script_at(file)
+    node = source.condition(line) if source is not None else None
+    if source is None or not isinstance(node, ast.If):
+        return ""
+    first = node.body[0].lineno
+    return f": `{source.text(first)}` ({short(((file, first, ''),), folder)})"
 
 
 def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding | None:

@@ -29,6 +29,8 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: loops over data
 _BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
+#: what a condition reads that goes on by itself, on each rank's own
+_CLOCKS = re.compile(r"\btime\b|monotonic|perf_counter|\bnow\b|elapsed|deadline|budget")
 
 
 def find_turns(
@@ -64,29 +66,40 @@ def find_turns(
         if joined is not None:
             return joined
         is_backward = call.maker in {"bw", "cc"}
+        is_joined = is_backward and not text.startswith("while ")
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
         what = "turns" if outer is not None else what
         before = _tell_before(Parted(parting, records, folder), file, line)
         clause = Clause(
             f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
             + list_times(counts)
-            + _origin_of_loop(text, line, file)
+            + _origin_of_loop(text, line, file, folder)
             + (f"; before it, {before}" if before else "")
         )
-        if call.maker in {"bw", "cc"} or _BATCHES.search(text):
-            fix = (
-                f"give every rank as many turns of the loop at {place}: uneven batches need "
-                "`drop_last=True` (of the sampler and the loader), or one number of steps that the "
-                "ranks agree on"
-            )
-            fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
-        else:
-            fix = (
-                f"give every rank as many turns of the loop at {place}: let it go over the same on "
-                "all ranks, or agree on its length first (an `all_reduce` with `op=max`)."
-            )
+        fix = _advise(text, place, is_batch=is_backward or bool(_BATCHES.search(text)))
+        fix += "; with DDP also `with Join([model]):` around the loop." * is_joined
         return clause, f"let the ranks decide that `if` alike, and {fix}" if before else fix
     return None
+
+
+def _advise(text: str, place: str, *, is_batch: bool) -> str:
+    """Return how ranks take as many turns of a loop, by what it goes on for."""
+    if text.startswith("while "):
+        clock = "each rank reads its own clock there: " * bool(_CLOCKS.search(text))
+        return (
+            f"{clock}end the loop at {place} by what all ranks decide alike: let one of them "
+            "decide and `broadcast` it, or `all_reduce` a flag in each turn."
+        )
+    turns = f"give every rank as many turns of the loop at {place}: "
+    if is_batch:
+        return (
+            f"{turns}uneven batches need `drop_last=True` (of the sampler and the loader), or one "
+            "number of steps that the ranks agree on"
+        )
+    return (
+        f"{turns}let it go over the same on all ranks, or agree on its length first (an "
+        "`all_reduce` with `op=max`)."
+    )
 
 
 def _tell_before(parted: Parted, file: str, line: int) -> str:
@@ -254,13 +267,26 @@ def _longer_loop(
     return found
 
 
-def _origin_of_loop(text: str, line: int, file: str) -> str:
-    """Return where the script sets the one variable that bounds a loop; or nothing."""
+def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
+    """Return where the script sets the one variable that bounds a loop, and what it has by rank.
+
+    Or nothing.
+    """
     source = script_at(file)
+    if source is None:
+        return ""
     names = re.findall(r"[A-Za-z_]\w*", text.partition(" in ")[2])
-    set_at = [source.assigned(name, line) for name in dict.fromkeys(names)] if source else []
+    set_at = [source.assigned(name, line) for name in dict.fromkeys(names)]
     known = [each for each in set_at if each]
-    return f" (`{known[0]}`)" if len(known) == 1 else ""
+    words = f" (`{known[0]}`)" if len(known) == 1 else ""
+    loops = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
+    for node in (each for each in loops if each.lineno == line):
+        for script, at in source.traces(node.iter, line):
+            shown = f"{script.text(at)}, :{at}"
+            if script.asks_rank(at) and not script.keeps_rank(at) and shown not in known:
+                place = short(((script.file, at, ""),), folder)
+                return f"{words}, which is made by rank: `{script.text(at)}` ({place})"
+    return words
 
 
 def count_passes(
