@@ -48,7 +48,7 @@ OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
     *("counts_in_the_store", "counts_the_files", "lock_of_an_extension", "worker_waits_for_a_lock"),
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
-    "locks_in_two_orders",
+    *("locks_in_two_orders", "thread_that_announces_dies", "producer_returns_early"),
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -467,6 +467,8 @@ class RankRecord(Struct, kw_only=True):
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
     wrapped_models: list[WrappedModel] = field(default_factory=list)
+    #: the buffers of the models that it wraps by DDP, by name, before they are broadcast
+    buffers: list[tuple[ScriptPlace, dict[str, tuple[int, ...]]]] = field(default_factory=list)
     #: the arguments by which it shards each unit of FSDP2, in words
     units: dict[str, dict[str, str]] = field(default_factory=dict)
     #: the timeouts of groups that it made with one, in seconds
@@ -816,7 +818,27 @@ class ImpossibleError(ValueError):
 
 #: lines between which what is around them is next to each other
 _ASIDE = frozenset(
-    {"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "j", "q", "o", "m", "u", "h", "z", "unit"}
+    {
+        "s",
+        "g",
+        "k",
+        "n",
+        "d",
+        "p",
+        "v",
+        "t",
+        "y",
+        "i",
+        "j",
+        "q",
+        "o",
+        "m",
+        "u",
+        "h",
+        "z",
+        "unit",
+        "buffers",
+    }
 )
 
 
@@ -1003,6 +1025,11 @@ class _Reader:
             )
         )
         del self.record.wrapped_models[:-MOST_CAUGHT]
+
+    def _take_buffers(self, place: int, shapes: dict[str, list[int]]) -> None:
+        if len(self.record.buffers) < MOST_CAUGHT:
+            shown = {_show(name): tuple(map(int, shape)) for name, shape in shapes.items()}
+            self.record.buffers.append((self._places[place], shown))
 
     def _take_unit(self, name: str, options: dict[str, str]) -> None:
         if len(self.record.units) < MOST_CAUGHT:

@@ -978,6 +978,13 @@ class Recorder:
 
         @functools.wraps(begin)
         def wrap_model(model: Any, *args: Any, **kwargs: Any) -> None:
+            module: Any = args[0] if args else kwargs.get("module")
+            buffers = module.named_buffers() if hasattr(module, "named_buffers") else ()
+            is_lazy = self.torch.nn.parameter.is_lazy
+            shapes = {name: [*each.shape] for name, each in buffers if not is_lazy(each)}
+            if shapes:  # before DDP broadcasts them: another shape may end the process there
+                named = dict([*shapes.items()][:MOST_BUFFERS])
+                self._put(json.dumps(["buffers", self.sites.of(frame_of(1)).number, named]))
             begin(model, *args, **kwargs)
             options = {
                 name: value
@@ -1172,6 +1179,8 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' * bool(words)}{words}"[:MOST_WORDS]
 
 
+#: buffers of a model that are written down with their shapes
+MOST_BUFFERS = 200
 #: characters of the names of the parameters that a rank trains
 MOST_TRAINED = 2000
 
@@ -1208,6 +1217,14 @@ def _name_parameters(words: str) -> str:
     return ""
 
 
+def _trace_of(error: BaseException) -> str:
+    """Return the traceback of another process that an error has in its words; or nothing."""
+    try:
+        return str(error).rpartition(_ELSEWHERE)[2]
+    except Exception:  # a handler of a signal may raise while an error is looked at
+        return ""
+
+
 def _find_places(error: BaseException) -> list[list[Any]]:
     """Return the places in the user's own files that an error went through, the innermost first.
 
@@ -1218,7 +1235,7 @@ def _find_places(error: BaseException) -> list[list[Any]]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_foreign(frame.filename)
     ]
-    texts = (str(each).rpartition(_ELSEWHERE)[2] for each in (error.__cause__, error) if each)
+    texts = (_trace_of(each) for each in (error.__cause__, error) if each)
     elsewhere = [
         [file, int(line), linecache.getline(file, int(line)).strip()[:MOST_LINE]]
         for text in texts

@@ -71,8 +71,8 @@ def meet_on_one_host(parameters: Any) -> Any:
     """Return the rendezvous of an agent that is alone: its store is in its own memory.
 
     Torch's own has a TCPStore, whose server has a thread, sockets and an event loop: workers would
-    be forked with them, and with a lock that the thread holds at that moment. The workers are told
-    of the endpoint, where a TCPStore serves once all of them are forked. Imports torch.
+    be forked with them, and with a lock that the thread holds at the time. The workers have the
+    endpoint in their environment, where a TCPStore serves once all are forked. Imports torch.
     """
     import torch.distributed
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
@@ -100,7 +100,7 @@ def meet_on_one_host(parameters: Any) -> Any:
             return False
 
         def set_closed(self) -> None:
-            """Nobody else could come."""
+            """No other agent could come."""
 
         def num_nodes_waiting(self) -> int:
             """None but this one exists."""

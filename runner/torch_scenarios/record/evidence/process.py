@@ -272,14 +272,21 @@ def _write_to(pipe: Path) -> bool:
 MOST_COMMAND = 80
 JOINS = "it uses torch with the rank's own RANK"
 FILLS = "what it prints has filled a pipe, from which the rank reads nothing"
+#: how it begins that all processes have ended which a process has started
+ENDED = "what it has started has ended"
 
 
 def read_program(pid: int) -> str:
     """Return the command of the last program that a process has started and that runs; or nothing.
 
-    A process that it forked, and that runs the same program, does not count.
+    A process that it forked, and that runs the same program, does not count. Where all that it has
+    started has ended, and was not asked for, that is returned, with the exit codes.
     """
     own, found = _command_of(pid), ""
+    ended = _list_ended(pid)
+    if ended:
+        codes = ", ".join(map(str, ended))
+        return f"{ENDED}, with exit code{'s' * (len(ended) > 1)} {codes}"
     for path in sorted(Path(f"/proc/{pid}/task").glob("*/children")):
         with suppress(OSError, ValueError):
             for child in map(int, path.read_text(encoding="ascii").split()):
@@ -290,6 +297,24 @@ def read_program(pid: int) -> str:
                     found += f"; {JOINS}" if _is_rank(child) else ""
                     found += f"; {FILLS}" if _fills_pipe(child, pid) else ""
     return found
+
+
+def _list_ended(pid: int) -> list[int]:
+    """Return the exit codes of the children of a process; nothing where one of them runs.
+
+    The tracker that Python itself starts for shared memory and semaphores does not count.
+    """
+    codes = []
+    for path in sorted(Path(f"/proc/{pid}/task").glob("*/children")):
+        with suppress(OSError, ValueError, IndexError):
+            for child in map(int, path.read_text(encoding="ascii").split()):
+                stat = Path(f"/proc/{child}/stat").read_text(encoding="utf-8", errors="replace")
+                fields = stat.rpartition(")")[2].split()
+                if fields[0] == "Z":
+                    codes.append(os.waitstatus_to_exitcode(int(fields[-1])))
+                elif not any("resource_tracker" in word for word in _command_of(child)):
+                    return []
+    return codes
 
 
 def tell_command(pid: int) -> str:

@@ -75,7 +75,11 @@ from torch_scenarios.record.evidence.reasons.loop import (
     tell_progress,
 )
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
-from torch_scenarios.record.evidence.reasons.model_options import find_flag, find_options
+from torch_scenarios.record.evidence.reasons.model_options import (
+    find_buffers,
+    find_flag,
+    find_options,
+)
 from torch_scenarios.record.evidence.reasons.other_group import (
     find_other_group,
     find_ungrouped,
@@ -136,7 +140,7 @@ def add_reasons(
         lines[at] = with_reason(finding, [reason[0]], reason[1])
         return tuple(_without_results(lines, at, parting))
     of_model = _is_of_model(parting, records)
-    options = find_options(records, folder, finding.ranks) if of_model else None
+    options = _explain_model(finding, parting, records, folder) if of_model else None
     if options is not None:
         lines[at] = with_reason(finding, [options[0]], options[1])
     if options is not None or parting is None:
@@ -195,6 +199,23 @@ def _explain_argument(
     if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and is_open:
         return find_tensor(parting, records, folder, finding.diagnosis.partition("_")[0])
     return None
+
+
+def _explain_model(
+    finding: Finding, parting: Parting | None, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return what differs in the models that DDP or FSDP was given, or in how they were."""
+    if finding.diagnosis == "shape_mismatch" and _broadcasts(parting):
+        buffers = find_buffers(records, folder)
+        if buffers is not None:
+            return buffers
+    return find_options(records, folder, finding.ranks)
+
+
+def _broadcasts(parting: Parting | None) -> bool:
+    """Whether ranks meet in broadcasts, as of DDP's buffers at its construction."""
+    calls = parting.calls.values() if parting is not None else ()
+    return any(isinstance(each, RecordedCall) and each.operation == "broadcast" for each in calls)
 
 
 def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> bool:

@@ -110,7 +110,7 @@ _SENT, _EXPECTED = {"all_to_all_single": 3}, {"all_to_all_single": 2}
 def find_sizes(parting: Parting, folder: str) -> Reason | None:
     """Return what sets the sizes of the parts of an `all_to_all_single`; None for other calls."""
     for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
-        source, told = script_at(file), []
+        source, parts = script_at(file), []
         for what, name, positions in (
             ("sent", "input_split_sizes", _SENT),
             ("expected", "output_split_sizes", _EXPECTED),
@@ -120,9 +120,9 @@ def find_sizes(parting: Parting, folder: str) -> Reason | None:
                 continue
             found = source.origins(value, line)
             origin = _tell_origins(source, value, found, folder) if found else ""
-            told.append(f"what is {what} is {origin or f'`{ast.unparse(value)}`'}")
-        if told:
-            return Clause("; ".join(told)), ""
+            parts.append(f"what is {what} is {origin or f'`{ast.unparse(value)}`'}")
+        if parts:
+            return Clause("; ".join(parts)), ""
     return None
 
 

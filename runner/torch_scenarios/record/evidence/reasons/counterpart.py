@@ -182,12 +182,12 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             return Clause(f"{words}; {jump[0].words}"), jump[1]
         passed = _list_tags(finding, records, folder)
         if len({text for _, text, _ in passed}) > 1:
-            told = [f"rank {rank} passes `{text}` ({at})" for rank, text, at in passed]
+            ends = [f"rank {rank} passes `{text}` ({at})" for rank, text, at in passed]
             fix = (
                 f"pass at {passed[-1][2]} the tag that {passed[0][2]} passes, or leave it out at "
                 "both: messages keep their order."
             )
-            return Clause(f"the tags are written differently: {'; '.join(told)}"), fix
+            return Clause(f"the tags are written differently: {'; '.join(ends)}"), fix
         fix = (
             "count the tag alike at both ends, or leave it out at both: messages keep their order."
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import PurePath
 
@@ -20,7 +20,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
-from torch_scenarios.record.evidence.process import FILLS, JOINS
+from torch_scenarios.record.evidence.process import ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
@@ -53,6 +53,9 @@ def find_departure(parted: Parted) -> Reason | None:
     fix = f"let no rank leave by {how} while others still communicate with it."
     return Clause(words), fix
 
+
+#: what a rank waits for that takes something out of a queue of processes
+OF_QUEUE = "for another process to put something into its queue or pipe"
 
 #: what the frames between a rank's own line and where it waits look like, what it waits for there,
 #: and what helps
@@ -96,7 +99,7 @@ _KNOWN = (
     ),
     (
         re.compile(r"multiprocessing/(?:queues|connection)\.py "),
-        "for another process to put something into its queue or pipe",
+        OF_QUEUE,
         "look at the process that is to put it there: whether it lives, and what it does.",
     ),
     (
@@ -152,7 +155,7 @@ def explain_idle(
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
     waits = keys or _explain_waits(stacks, programs, folder)
     waits = [*_explain_staying(stacks, records, folder), *waits]
-    lost = _explain_lost(places, records, folder)
+    lost = _explain_lost(records if keys else places, records, folder)
     if lost:  # what helps is there, and not where its rank waits
         return [*lost, *(each for each in waits if not each.startswith("fix: "))]
     return [*waits, *_explain_outside(places, records, folder)]
@@ -178,7 +181,11 @@ def find_endless(
         if record is not None and (
             HELD in words
             or (record.lost and wait is not None)
-            or (program and program in words and (JOINS in program or FILLS in program))
+            or (
+                program
+                and program in words
+                and (JOINS in program or FILLS in program or ENDED in program)
+            )
             or (record.error is not None and _is_at_end(stack))
             or explain_key(records, [rank], folder)
         ):
@@ -288,6 +295,7 @@ def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tup
     for pattern, words, fix in _KNOWN if at else ():
         if pattern.search(passed):
             more = f": {program}" if program and "program" in words else ""
+            more = f": {program}" if program.startswith(ENDED) and words == OF_QUEUE else more
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
     return None if at else _explain_read(own[0], program, folder) or _explain_lock(own, folder)
@@ -311,6 +319,10 @@ _READS = re.compile(r"\b(?:stdout|stderr)\b")
 
 #: what helps, by what is said of a program that a rank has started
 _OF_PROGRAM = {
+    ENDED: (
+        "let the process put as much as is taken, also where it ends early (a mark such as "
+        "`None`), and ask with `get(timeout=)` while it `is_alive()`."
+    ),
     JOINS: (
         "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, "
         "and waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
@@ -436,11 +448,11 @@ def _explain_outside(
 
 
 def _explain_lost(
-    places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
+    ranks: Collection[int], records: Mapping[int, RankRecord], folder: str
 ) -> list[str]:
-    """Return which threads of ranks outside of any call have died, and by what."""
+    """Return which threads of ranks have died, and by what."""
     lines = []
-    for rank in places:
+    for rank in ranks:
         for each in records[rank].lost[-1:] if rank in records else ():
             where = each.raised_at.short(folder)
             at = f" ({where})" if where else ""

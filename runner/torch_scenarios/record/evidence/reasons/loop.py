@@ -66,7 +66,6 @@ def find_turns(
         if joined is not None:
             return joined
         is_backward = call.maker in {"bw", "cc"}
-        is_joined = is_backward and not text.startswith("while ")
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
         what = "turns" if outer is not None else what
         before = _tell_before(Parted(parting, records, folder), file, line)
@@ -77,7 +76,8 @@ def find_turns(
             + (f"; before it, {before}" if before else "")
         )
         fix = _advise(text, place, is_batch=is_backward or bool(_BATCHES.search(text)))
-        fix += "; with DDP also `with Join([model]):` around the loop." * is_joined
+        if not fix.endswith("."):
+            fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
         return clause, f"let the ranks decide that `if` alike, and {fix}" if before else fix
     return None
 

@@ -46,6 +46,48 @@ def find_options(
     return _find_unit({r: records[r] for r in parted if r in records} or records, folder)
 
 
+def find_buffers(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return the buffers that have other shapes in a model which DDP wraps; None where all agree.
+
+    DDP compares parameters at its construction, and broadcasts buffers as they are.
+    """
+    built = [each.buffers for each in records.values()]
+    for models in itertools.takewhile(all, itertools.zip_longest(*built)):
+        place, known = models[0]
+        for name in known:
+            alike: dict[tuple[int, ...] | None, list[int]] = {}
+            for rank, (_, shapes) in zip(records, models, strict=True):
+                alike.setdefault(shapes.get(name), []).append(rank)
+            if len(alike) < 2:
+                continue
+            shown = "; ".join(
+                (f"{[*shape]}" if shape is not None else "none") + f" on {ranks_text(ranks)}"
+                for shape, ranks in alike.items()
+            )
+            at = place.short(folder)
+            words = f"DDP ({at}) broadcasts the buffers of its model: `{name}` is {shown}"
+            files = [each for each, _, _ in place.frames[:1]]
+            made = "".join(_find_made(each, name.rpartition(".")[2], folder) for each in files)
+            where = f" ({made})" if made else ""
+            fix = f"give the buffer `{name}` the same shape on every rank{where}."
+            return Clause(words + (f", made at {made}" if made else "")), fix
+    return None
+
+
+def _find_made(file: str, name: str, folder: str) -> str:
+    """Return the line of the scripts that makes a buffer of a name; or nothing."""
+    source = script_at(file)
+    for script in (source, *source.imported()) if source is not None else ():
+        for node in ast.walk(script.tree):
+            is_call = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                "register_buffer"
+            )
+            first = node.args[:1] if is_call and isinstance(node, ast.Call) else []
+            if any(isinstance(each, ast.Constant) and each.value == name for each in first):
+                return _place(script, node.lineno, folder)  # type: ignore[attr-defined]
+    return ""
+
+
 def find_flag(parted: Parted) -> Reason | None:
     """Return the switch of FSDP that ranks set otherwise in the same turn, as to accumulate.
 
