@@ -313,6 +313,12 @@ class Script:
         """Whether a line reads what differs between ranks by itself."""
         return _OF_RANK.search(self.text(line)) is not None
 
+    def chooses(self, line: int) -> bool:
+        """Whether what a line sets is chosen by a condition in it, as `a if x else b`."""
+        return any(
+            isinstance(node, ast.IfExp) and node.lineno == line for node in ast.walk(self.tree)
+        )
+
     def keeps_rank(self, line: int) -> bool:
         """Whether a line keeps which rank it is on, and makes nothing of it."""
         return _KEEPS_RANK.fullmatch(self.text(line)) is not None

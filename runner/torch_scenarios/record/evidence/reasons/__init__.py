@@ -205,17 +205,13 @@ def _explain_model(
     finding: Finding, parting: Parting | None, records: Mapping[int, RankRecord], folder: str
 ) -> Reason | None:
     """Return what differs in the models that DDP or FSDP was given, or in how they were."""
-    if finding.diagnosis == "shape_mismatch" and _broadcasts(parting):
+    calls = parting.calls.values() if parting is not None else ()
+    makers = {each.maker for each in calls if isinstance(each, RecordedCall)}
+    if finding.diagnosis == "shape_mismatch" and makers == {"cc"}:  # at the construction of DDP
         buffers = find_buffers(records, folder)
         if buffers is not None:
             return buffers
     return find_options(records, folder, finding.ranks)
-
-
-def _broadcasts(parting: Parting | None) -> bool:
-    """Whether ranks meet in broadcasts, as of DDP's buffers at its construction."""
-    calls = parting.calls.values() if parting is not None else ()
-    return any(isinstance(each, RecordedCall) and each.operation == "broadcast" for each in calls)
 
 
 def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> bool:

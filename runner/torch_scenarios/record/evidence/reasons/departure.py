@@ -181,11 +181,7 @@ def find_endless(
         if record is not None and (
             HELD in words
             or (record.lost and wait is not None)
-            or (
-                program
-                and program in words
-                and (JOINS in program or FILLS in program or ENDED in program)
-            )
+            or (program and program in words and (JOINS in program or FILLS in program))
             or (record.error is not None and _is_at_end(stack))
             or explain_key(records, [rank], folder)
         ):
@@ -320,8 +316,8 @@ _READS = re.compile(r"\b(?:stdout|stderr)\b")
 #: what helps, by what is said of a program that a rank has started
 _OF_PROGRAM = {
     ENDED: (
-        "let the process put as much as is taken, also where it ends early (a mark such as "
-        "`None`), and ask with `get(timeout=)` while it `is_alive()`."
+        "let the process put a mark (`None`) behind its last item, also where it ends early, and "
+        "ask with `get(timeout=)` while it `is_alive()`."
     ),
     JOINS: (
         "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, "

@@ -66,6 +66,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         return finding
     decision, own = (fitting or unused)[-1]
     values = list_values(decision, own)
+    chosen = "" if of_model else _tell_chosen(raised[0], decision, folder)
+    if chosen:
+        finding = replace(finding, notes=(*finding.notes, Clause(chosen)))
     words = f"before that, {count_turns(parted, decision, own)}"
     if not fitting:
         counts = list_times({rank: each.yes for rank, each in own.items()})
@@ -74,6 +77,34 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     return replace(
         finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
     )
+
+
+def _tell_chosen(record: RankRecord, decision: Decision, folder: str) -> str:
+    """Return the line by which ranks choose what the line uses that raised; or nothing.
+
+    That is `x = a if rank == 0 else b`, which may stand far from it. What the `if` before the error
+    is under, and shows already, is left out.
+    """
+    for file, line, _ in record.raised_at.frames:
+        source = script_at(file)
+        if source is None:
+            continue
+        calls = [
+            each
+            for each in ast.walk(source.tree)
+            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
+        ]
+        read = [part for each in calls for part in (each.func, *each.args)]
+        read += [each.value for call in calls for each in call.keywords]
+        for script, at in source.traces(ast.Tuple(read, ast.Load()), line):
+            is_known = (script.file, at) == (decision.file, decision.line)
+            if not is_known and script.chooses(at) and script.asks_rank(at):
+                used, place = (
+                    short(((each, number, ""),), folder)
+                    for each, number in ((file, line), (script.file, at))
+                )
+                return f"what {used} uses is chosen by rank: `{script.text(at)}` ({place})"
+    return ""
 
 
 #: errors of DDP about a model that is another one on some rank
