@@ -434,3 +434,111 @@ def test_a_reduction_that_nothing_waits_for_is_told(tmp_path: Path) -> None:
     assert found.code == "touched_in_flight"
     assert found.error
     assert "nothing waits for this call, which reduces gradients, in 3 steps" in found.message
+
+
+def copied(rank: int, *, early: bool) -> list[list[Any]]:
+    """Return a model whose optimizer steps a copy, made before or after a broadcast."""
+    lines = [named(0, "w", f"own{rank}"), call("broadcast_", "weight")]
+    lines += [named(1, "master", f"own{rank}" if early else "w", root=-1)]
+    for turn in range(3):
+        now = f"w{turn}{rank if early and turn else ''}"
+        lines += [["f", turn, 0, 0, 1, 1, [[0, now]]], ["bw", turn, 0]]
+        lines.append(call("allreduce_", "gradient", 1, f"g{rank}{turn}"))
+        lines[-1][7][0]["exact"] = True
+        after = [[1, f"m{turn}{rank if early else ''}"]]
+        lines.append(["o", turn, 0, 0, [0.1], [[1, f"g{turn}"]], [], after])
+    return lines
+
+
+def test_copies_that_are_older_than_a_broadcast_are_told_once(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: copied(rank, early=True) for rank in (0, 1)})
+    assert found.code == "replicas_differ"
+    assert "these are copies that were made before something made the weights equal" in (
+        found.message
+    )
+    assert found.hint.startswith("make the copies that the optimizer steps after")
+
+
+def test_copies_that_are_made_after_a_broadcast_are_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: copied(rank, early=False) for rank in (0, 1)}) == []
+
+
+def flat_of_parts(rank: int, *, joined: bool) -> list[list[Any]]:
+    """Return steps of four ranks, two and two with a part, whose gradients go in one flat copy."""
+    lines = [named(0, "w", "w"), named(1, "part", f"part{rank % 2}")]
+    for turn in range(2):
+        lines += [["f", turn, 0, 0, 1, 1, []], ["bw", turn, 0]]
+        about = {"size": 8, "shape": [8], "dtype": "float32", "carries": "gradient"}
+        about |= {"graph": False, "hash": f"{rank}", "parameters": [0, 1], "joined": joined}
+        lines.append(["c", turn, turn, "allreduce_", [0, 1, 2, 3], 0, "sum", [about], []])
+        after = [[0, f"w{turn}"], [1, f"part{rank % 2}{turn}"]]
+        lines.append(["o", turn, 0, 0, [0.1], [[0, "g"], [1, f"g{turn}"]], [], after])
+    return lines
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_parts_of_a_model_that_one_flat_copy_reduces_together_are_told(
+    tmp_path: Path, *, joined: bool
+) -> None:
+    """What a flat tensor holds is known where it is its gradients, one after another."""
+    found = judge(tmp_path, {rank: flat_of_parts(rank, joined=joined) for rank in range(4)})
+    assert [each.code for each in found] == ["replicas_differ"] * joined
+    for each in found:
+        assert "the gradients of different parts of `part` are reduced together" in each.message
+
+
+def owned(rank: int, *, loads: bool, weights: bool = True) -> list[list[Any]]:
+    """Return a resume of two ranks, of which each steps a parameter of its own."""
+    lines = [named(0, "a", "a"), named(1, "b", "b"), ["f", 0, 0, 0, 1, 1, []], ["bw", 0, 0]]
+    lines.append(["o", 0, 0, 0, [0.1], [[rank, "g"]], [], [[rank, "x"]]])
+    lines += [["load", 0, 0]] if weights else []
+    if loads:
+        lines += [["reload", 0, 0], ["loaded_state", 0, 0, [["0.0", "x", f"momentum{rank}"]]]]
+    lines += [["f", 1, 0, 0, 1, 1, []], ["bw", 1, 0]]
+    return [*lines, ["o", 1, 1, 0, [0.1], [[rank, "h"]], [], [[rank, "y"]]]]
+
+
+def test_a_state_of_its_own_that_one_owner_does_not_load_is_told(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: owned(rank, loads=rank == 0) for rank in (0, 1)})
+    assert found.code == "resumes_otherwise"
+    assert found.error
+    assert "rank 0 loads a state of its optimizer, and rank 1 loads the weights" in found.message
+
+
+@pytest.mark.parametrize(("loads", "weights"), [(True, True), (False, False)])
+def test_owners_that_load_or_begin_anew_are_right(
+    tmp_path: Path, *, loads: bool, weights: bool
+) -> None:
+    lines = {0: owned(0, loads=True), 1: owned(1, loads=loads, weights=weights)}
+    assert judge(tmp_path, lines) == []
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(1, False), (2, True)])
+def test_a_late_parameter_that_another_rank_steps_is_not_left_out(
+    tmp_path: Path, number: int, *, is_told: bool
+) -> None:
+    lines = {rank: owned(rank, loads=False, weights=False) for rank in (0, 1)}
+    lines[0] += [named(2, "c", "c"), ["late", number, "optimizer", 0]]
+    found = judge(tmp_path, lines)
+    assert [each.code for each in found] == ["parameter_not_wrapped"] * is_told
+
+
+def tensor_parallel(rank: int) -> list[list[Any]]:
+    """Return a rank of a model of two ranks that all four reduce gradients with: one batch each."""
+    lines = [named(0, "w", "w"), named(1, "part", f"part{rank % 2}")]
+    for turn in range(6):
+        rows = [f"{rank // 2}-{turn}-{n}" for n in range(16)]
+        lines += [["in", turn, rows, 0, 0, [[4]]], ["f", turn, 0, 0, 1, 1, []]]
+        about = {"size": 4, "shape": [4], "dtype": "float32", "graph": True, "parameters": []}
+        about |= {"carries": "activation", "hash": f"{rank}{turn}"}
+        pair = [rank - rank % 2, rank - rank % 2 + 1]
+        lines += [["c", turn, turn, "allreduce_", pair, 0, "sum", [about], []], ["bw", turn, 0]]
+        own = {**about, "carries": "gradient", "parameters": [0], "exact": True}
+        lines.append(["c", turn, turn, "allreduce_", [0, 1, 2, 3], 0, "sum", [own], []])
+        after = [[0, f"w{turn}"], [1, f"part{rank % 2}{turn}"]]
+        lines.append(["o", turn, 0, 0, [0.1], [[0, f"g{turn}"], [1, f"h{turn}"]], [], after])
+    return lines
+
+
+def test_ranks_of_one_model_train_on_the_same_rows_in_a_group_of_all(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: tensor_parallel(rank) for rank in range(4)}) == []

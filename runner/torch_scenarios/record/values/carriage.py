@@ -205,6 +205,8 @@ class Carriage:
         #: whether activations were gathered, and their products are not summed yet: each rank has
         #: a part of the weights in between
         self.is_gathered = False
+        #: shapes of the floating tensors that other ranks have sent: activations of a pipeline
+        self.received: set[tuple[int, ...]] = set()
         #: code of the hooks by which a script reduces DDP's gradients
         self.hooks: set[Any] = set()
         recorder = witness.recorder
@@ -256,6 +258,8 @@ class Carriage:
         tensors = [*tensors_in(args[at], self._torch.Tensor)]
         if not tensors or any(each.is_meta for each in tensors):
             return None
+        if name == "recv_":
+            self.received |= {(*t.shape,) for t in tensors if t.is_floating_point()}
         place = self._witness.place(frame)
         if maker == "user":
             self._witness.know_modules(frame, place)
@@ -366,6 +370,8 @@ class Carriage:
             details["carries"] = "activation" if tensor.is_floating_point() else "other"
             return details
         carries, numbers, exact = self._describe_tensor(tensor, maker)
+        if carries == "gradient" and not exact and self._joins(tensor, numbers):
+            details["joined"] = True
         details["carries"], details["parameters"], details["exact"] = carries, numbers, exact
         details["hash"] = digest(tensor)
         details["constant"] = is_constant(tensor)
@@ -474,6 +480,21 @@ class Carriage:
                 if _is_multiple(head[: own.numel()], own):
                     return kind, _cover(flat.numel(), parameters[at:])
         return None
+
+    def _joins(self, tensor: Any, numbers: list[int]) -> bool:
+        """Whether a flat tensor is the gradients of several parameters, one after another."""
+        flat, begin = tensor.detach().reshape(-1), 0
+        known = {each.number: each.tensor for each in self._witness.parameters.known.values()}
+        for number in numbers:
+            parameter = known.get(number)
+            if parameter is None or parameter.grad is None:
+                return False
+            own = local_part(parameter.grad).reshape(-1)
+            head = flat[begin : begin + min(own.numel(), HEAD)].double()
+            if own.numel() > 1 and not _is_multiple(head, own[:HEAD].double()):
+                return False
+            begin += own.numel()
+        return len(numbers) > 1 and begin == flat.numel()
 
     # ------------------------------------------------------------------ mistakes that show here
 

@@ -331,7 +331,7 @@ def _of_unlike_weights(
         if call.op in {"sum", "avg"} and call.ranks not in model:
             for name in _names_of(record, tensor):
                 exact = groups[call.ranks].get(name, True)
-                groups[call.ranks][name] = exact and tensor.exact
+                groups[call.ranks][name] = exact and (tensor.exact or tensor.joined)
     for ranks, names in groups.items():
         unlike = {name for name in names if _differs_at_start(records, ranks, name)}
         random = {*_random_names(records, ranks, names)}

@@ -87,7 +87,10 @@ class CarriedTensor(Struct, kw_only=True):
     carries: str
     graph: bool = False
     parameters: tuple[int, ...] = ()
+    #: whether it has the memory of what it belongs to
     exact: bool = False
+    #: whether its elements are those of several gradients, one after another: a copy of them
+    joined: bool = False
     hash: str = ""
     constant: bool = False
     value: float | None = None
@@ -289,6 +292,7 @@ def _tensor(details: Mapping[str, Any]) -> CarriedTensor:
         graph=bool(details["graph"]),
         parameters=tuple(details.get("parameters", ())),
         exact=bool(details.get("exact", False)),
+        joined=bool(details.get("joined", False)),
         hash=str(details.get("hash", "")),
         constant=bool(details.get("constant", False)),
         value=details.get("value"),

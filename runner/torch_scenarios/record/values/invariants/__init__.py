@@ -46,6 +46,7 @@ from torch_scenarios.record.values.invariants.replicas import find_replicas_apar
 from torch_scenarios.record.values.invariants.resumption import (
     find_epochs_begun_anew,
     find_foreign_states,
+    find_lone_states,
 )
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
 from torch_scenarios.record.values.invariants.start import find_early_copies
@@ -199,6 +200,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     ),
     ("resumes_otherwise", _has(OptimizerLoad), find_epochs_begun_anew),
     ("resumes_otherwise", _has(OptimizerLoad), find_foreign_states),
+    ("resumes_otherwise", _has(OptimizerLoad), find_lone_states),
     ("masks_differ", _has(DropoutCall), find_masks),
     ("same_mask", _has(NoiseDraw), find_noise),
     ("same_mask", _has(LoaderDraw), find_augmentations),

@@ -44,16 +44,28 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
     yield from _idle_optimizers(records)
     yield from _find_left_out(records)
     for rank, record in records.items():
-        late = record.of(LateParameter)
+        elsewhere = {
+            each.parameters[number].name
+            for other, each in records.items()
+            if other != rank
+            for step in each.steps
+            for number in step.gradients
+        }
+        late = [
+            each
+            for each in record.of(LateParameter)
+            if record.parameters[each.parameter].name not in elsewhere  # its owner steps it
+        ]
         if not late:
             continue
         names = [record.parameters[each.parameter].name for each in late]
-        were = "were" if len(names) > 1 else "was"
+        were, they = ("were", "are") if len(names) > 1 else ("was", "is")
         who = {"optimizer": "the optimizer"}.get(late[0].owner, late[0].owner)
         place = late[0].place
         yield ValueFinding(
             code="parameter_not_wrapped",
-            message=f"{list_names(names)} {were} made after {who} took its list, and is not in it",
+            message=f"{list_names(names)} {were} made after {who} took its list, "
+            f"and {they} not in it",
             ranks=tuple(sorted(records)),
             rank=rank,
             place=place if place >= 0 else record.parameters[late[0].parameter].place,

@@ -15,7 +15,6 @@ they are equal makes an earlier difference right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
 
 from torch_scenarios.record.values.format.event import BackwardPass, ModuleLoad, OptimizerLoad
@@ -38,7 +37,13 @@ from torch_scenarios.record.values.invariants.optimizers import (
     tell_unlike_steps,
 )
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
-from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
+from torch_scenarios.record.values.invariants.start import (
+    COPY_LATER,
+    find_equalizing_line,
+    find_lone_load,
+    find_stepped_copies,
+    tell_beginning,
+)
 from torch_scenarios.record.values.invariants.weights import (
     Point,
     is_put_back_roundly,
@@ -51,13 +56,15 @@ from torch_scenarios.verdict.finding import ranks_text
 
 def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield replicas whose weights are not equal any more, or whose gradients are not."""
-    for group in roles.unlike:
-        yield tell_beginning(records, group)
+    begun = [tell_beginning(records, group) for group in roles.unlike]
+    yield from begun
     skips = [*_find_lone_skips(records, roles)]
     yield from skips
     for group in roles.replicas:
         for found in _first_difference(records, group):
-            if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in skips):
+            # what ranks begin with, and steps that some leave out, make all that follows unlike
+            causes = [*skips, *(each for each in begun if each.hint == COPY_LATER)]
+            if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in causes):
                 yield found
     yield from find_scales_apart(records, roles)
 
@@ -361,25 +368,15 @@ def _find_own_copies(
     """
     rank, event = next(iter(events.items()))
     record = records[rank]
-    step = next((each for each in record.steps if each.at < event.at), None)
-    if step is None or not step.gradients:
-        return None
-    copies = [record.parameters[n] for n in step.gradients if n in record.parameters]
-    weights = [record.parameters[record.names[n]] for n in group.names if n in record.names]
-    size = sum(prod(each.shape) for each in copies)
-    if {each.name for each in copies} & group.names or size != sum(prod(e.shape) for e in weights):
-        return None
-    firsts = {
-        r: tuple(own.first for n in step.gradients if (own := records[r].parameters.get(n)))
-        for r in events
-    }
-    if len(set(firsts.values())) < 2:
+    step = find_stepped_copies(records, (*events,), group.names)
+    if step is None or step.at > event.at:
         return None
     words = f"the optimizer steps copies of the weights{tell_line(record, step.place)}, which the "
     words += "script writes back, and the copies of the ranks differ from the first step on"
-    hint = "copy the weights behind what makes them equal: wrap the model in "
-    hint += "DistributedDataParallel, or broadcast it, before the copies for the optimizer are made"
-    return rank, step.place, words, hint
+    line = find_equalizing_line(record, group.names)
+    if line >= 0:
+        words += f": they are older than what made the weights equal{tell_line(record, line)}"
+    return rank, line if line >= 0 else step.place, words, COPY_LATER
 
 
 def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[int, int]:

@@ -2,8 +2,8 @@
 
 A training that loads the weights of an earlier step into a new model goes on with the rows behind
 that step. An epoch that was broken off in the middle and begins anew trains on its first rows
-twice. And a rank that loads the optimizer's state of rank 0 next to its own shard goes on with
-the momentum of other weights.
+twice. A rank that loads the optimizer's state of rank 0 next to its own shard goes on with the
+momentum of other weights, and one that loads none begins its part from zero.
 
 Weights that are put back into one and the same model go another way on purpose. Rows come again
 rightly where an epoch was over, where each epoch is limited to as many batches, and where the
@@ -21,6 +21,7 @@ from torch_scenarios.record.values.format.event import (
     DataParallelWrapper,
     LoadedBatch,
     LoadedState,
+    ModuleLoad,
     OptimizerLoad,
 )
 from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
@@ -105,6 +106,67 @@ def find_foreign_states(records: Records, roles: Roles) -> Iterator[ValueFinding
             turn=events[other].turn,
         )
         return
+
+
+def find_lone_states(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield a state of an optimizer that one rank loads, where others step parts of their own anew.
+
+    They load the weights at the same step, and no state: the momentum of what they step is lost.
+    What a collective brings them between that and their step may be their part of the state.
+    """
+    del roles
+    for rank, record in records.items():
+        for loaded in (each for each in record.of(LoadedState) if each.states):
+            own = next((step for step in record.steps if step.at > loaded.at), None)
+            if own is None:
+                continue
+            stepped = {record.parameters[number].name for number in own.gradients}
+            others = [
+                (other, step)
+                for other, each in records.items()
+                if other != rank and (step := _find_new_start(each, loaded.turn)) is not None
+                if stepped.isdisjoint(each.parameters[number].name for number in step.gradients)
+            ]
+            if not others:
+                continue
+            ranks = [other for other, _ in others]
+            who = ranks_text(ranks)
+            loads, begins = ("load", "begin") if len(ranks) > 1 else ("loads", "begins")
+            yield ValueFinding(
+                code="resumes_otherwise",
+                message=f"rank {rank} loads a state of its optimizer, and {who} {loads} the "
+                f"weights alone: each rank steps other parameters, and the momentum of those that "
+                f"{who} {'step' if len(ranks) > 1 else 'steps'}"
+                f"{tell_line(records[ranks[0]], others[0][1].place)} {begins} from zero",
+                ranks=tuple(sorted((rank, *ranks))),
+                rank=rank,
+                place=loaded.place,
+                hint="save the optimizer's state of each rank, and load each rank's own; or gather "
+                "the whole of it, and give each rank its part",
+                turn=loaded.turn,
+            )
+            return
+
+
+def _find_new_start(record: ValueRecord, turn: int) -> OptimizerStep | None:
+    """Return the first step of an optimizer behind a load of weights, if it has no state till then.
+
+    Nothing where it loads one, or where another rank may have sent it.
+    """
+    weights = next((each for each in record.of(ModuleLoad) if each.turn == turn), None)
+    if weights is None or any(each.turn >= turn for each in record.of(OptimizerLoad)):
+        return None
+    known = {step.optimizer for step in record.steps if step.at < weights.at}
+    step = next((step for step in record.steps if step.at > weights.at), None)
+    if step is None or step.optimizer in known:
+        return None
+    began = max((each.at for each in record.steps if each.at < weights.at), default=-1)
+    is_sent = any(
+        began < call.at < step.at
+        and any(each.size > 1 and each.carries in {"metric", "other"} for each in call.tensors)
+        for call in record.calls
+    )
+    return None if is_sent else step
 
 
 def _is_broken_off(record: ValueRecord, first: LoadedBatch, until: int, later: int) -> bool:

@@ -23,7 +23,7 @@ from torch_scenarios.record.values.format.event import (
 )
 from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
-from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.record.values.roles import Ranks, Roles
 from torch_scenarios.verdict.finding import ranks_text
 
 #: rows from which those of two ranks are compared
@@ -40,12 +40,27 @@ SAME_PART = 0.5
 def find_same_samples(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield loaders that deal the same rows to data-parallel ranks."""
     for ranks in roles.data:
-        present = [rank for rank in ranks if rank in records]
+        present = [rank for rank in _leave_one_of_each_model(ranks, roles) if rank in records]
+        if not present:
+            continue
         loaders = sorted({n for rank in present for n in records[rank].loaders})
         found = next(filter(None, (_find_shared_rows(records, present, n) for n in loaders)), None)
         found = found or _find_shared_inputs(records, present)
         if found is not None:
             yield found
+
+
+def _leave_one_of_each_model(ranks: Ranks, roles: Roles) -> list[int]:
+    """Return ranks without those that hold another part of a model that one of them has, too.
+
+    Gradients may be summed over all ranks, though some of them compute one model together, on the
+    same rows.
+    """
+    left = [*ranks]
+    for group in roles.model:
+        if {*group} < {*ranks}:
+            left = [rank for rank in left if rank not in group[1:]]
+    return left
 
 
 def _rows_of(record: ValueRecord, loader: int, epoch: int, *, trained: bool) -> list[LoadedBatch]:

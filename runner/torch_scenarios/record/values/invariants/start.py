@@ -11,7 +11,8 @@ A teacher that no rank ever writes may be meant to be another one on each rank: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from math import prod
 
 from torch_scenarios.record.values.format.event import (
     DataParallelWrapper,
@@ -29,8 +30,15 @@ from torch_scenarios.record.values.invariants.finding import (
     ValueFinding,
     list_names,
     part_ranks,
+    tell_line,
 )
-from torch_scenarios.record.values.roles import Ranks, ReplicaGroup, Roles, find_experts
+from torch_scenarios.record.values.roles import (
+    Ranks,
+    ReplicaGroup,
+    Roles,
+    find_experts,
+    first_use,
+)
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -45,6 +53,8 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
         rank, place = loaded
     elif mixed := _mixes_parts(records, group):
         return mixed
+    elif copied := _tell_own_copies(records, group, names):
+        return copied
     who = f": {ranks_text((rank,))} loads a state that the others do not load" if loaded else ""
     return ValueFinding(
         code="replicas_differ",
@@ -59,6 +69,89 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
         turn=0,
         name=names[0],
     )
+
+
+def find_equalizing_line(record: ValueRecord, names: Container[str]) -> int:
+    """Return the line that makes weights equal before they are used: DDP's, a broadcast's; or -1.
+
+    `names` are those of the weights.
+    """
+    used = record.forwards[0].at if record.forwards else 0
+    found = [(each.at, each.place) for each in record.of(DataParallelWrapper) if each.at < used]
+    found += [
+        (call.at, call.place)
+        for call in record.calls
+        if call.at < used
+        and any(
+            tensor.carries == "weight"
+            and any(record.parameters[n].name in names for n in tensor.parameters)
+            for tensor in call.tensors
+        )
+    ]
+    return max(found)[1] if found else -1
+
+
+def find_stepped_copies(
+    records: Records, ranks: Ranks, names: Container[str]
+) -> OptimizerStep | None:
+    """Return the first step, where it steps copies of weights that ranks do not begin alike.
+
+    Copies in single precision, or in one flat piece, as many elements as the weights of these
+    names: the script writes them back behind the step.
+    """
+    record = records[ranks[0]]
+    step = next(iter(record.steps), None)
+    if step is None or not step.gradients:
+        return None
+    copies = [record.parameters[n] for n in step.gradients if n in record.parameters]
+    weights = [each for each in record.parameters.values() if each.name in names]
+    size = sum(prod(each.shape) for each in copies)
+    if any(each.name in names for each in copies) or size != sum(prod(e.shape) for e in weights):
+        return None
+    firsts = {
+        tuple(own.first for n in step.gradients if (own := records[r].parameters.get(n)))
+        for r in ranks
+    }
+    return step if len(firsts) > 1 else None
+
+
+def _tell_own_copies(
+    records: Records, group: ReplicaGroup, names: Sequence[str]
+) -> ValueFinding | None:
+    """Return that what an optimizer steps are copies of weights, older than what made these equal.
+
+    The ranks have reduced the gradients of the copies, and call a model whose weights are equal.
+    """
+    record = records[group.ranks[0]]
+    root = record.forwards[0].root if record.forwards else -1
+    used = {each.name for each in record.parameters.values() if each.root == root}
+    begun = [first_use(records[rank]) for rank in group.ranks]
+    alike = {n for n in used - group.names if len({each.get(n) for each in begun}) == 1}
+    step = find_stepped_copies(records, group.ranks, alike)
+    if step is None or alike != used:
+        return None
+    line = find_equalizing_line(record, used)
+    made = f"{tell_line(record, line)}" if line >= 0 else ""
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{list_names(names)} {'are' if len(names) > 1 else 'is'} not equal on "
+        f"{ranks_text(group.ranks)} when the training begins, and the optimizer steps them"
+        f"{tell_line(record, step.place)} in place of the weights of the model, which are equal: "
+        f"these are copies that were made before something{made} made the weights equal",
+        ranks=group.ranks,
+        rank=group.ranks[0],
+        place=line if line >= 0 else step.place,
+        hint=COPY_LATER,
+        turn=0,
+        name=names[0],
+    )
+
+
+#: what to do about copies for an optimizer that are older than what makes weights equal
+COPY_LATER = (
+    "make the copies that the optimizer steps after what makes the weights of the ranks equal "
+    "(DistributedDataParallel, a broadcast), not before it"
+)
 
 
 def find_early_copies(records: Records, roles: Roles) -> Iterator[ValueFinding]:
@@ -190,7 +283,7 @@ def _exact_reductions(
     for rank in group.ranks:
         for call in records[rank].calls:
             for each in call.tensors if call.ranks == group.ranks else ():
-                for number in each.parameters if each.exact else ():
+                for number in each.parameters if each.exact or each.joined else ():
                     name = records[rank].parameters[number].name
                     if each.carries == "gradient" and name in group.names:
                         yield rank, name, call

@@ -20,7 +20,7 @@ def copy(module):
 
 net = nn.Linear(8, 4).bfloat16()
 masters = copy(net)
-net = DDP(net)
+net = DDP(net)  # replicas_differ
 opt = torch.optim.AdamW(masters, lr=1e-2)
 for step in range(3):
     x = torch.randn(8, 8).bfloat16()
@@ -28,7 +28,7 @@ for step in range(3):
     net(x).float().square().mean().backward()
     for master, p in zip(masters, net.parameters()):
         master.grad = p.grad.float()
-    opt.step()  # replicas_differ
+    opt.step()
     with torch.no_grad():
         for master, p in zip(masters, net.parameters()):
             p.copy_(master)
