@@ -58,6 +58,10 @@ DTYPES = {
 }
 
 
+#: relative distance up to which weights that several ranks have trained are those of one process
+TRAINED_APART = 1e-2
+
+
 class Arrangement(Struct, frozen=True, kw_only=True):
     """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1.
 
@@ -128,15 +132,20 @@ Layout = dict[int, dict[str, Arrangement]]
 def arrange(reference: Values, held: Mapping[int, Values]) -> Layout:
     """Return which part of the reference each rank's parameters are."""
     wholes = first_weights(reference)
+    trained = wholes.keys() - arrays_by_name(reference, 0, "before").keys()
     layout: Layout = {}
     for rank, values in held.items():
         layout[rank] = {}
         waiting = []
+        later = trained - arrays_by_name(values, 0, "before").keys()
         for name, part in first_weights(values).items():
             if not part.size:
                 continue
             if _is_constant(part):
                 waiting.append((name, part))
+                continue
+            if name in later and _is_trained_alike(part, wholes[name]):
+                layout[rank][name] = Arrangement(name=name)
                 continue
             layout[rank][name] = _match(name, part, wholes, rank)
         for name, part in waiting:
@@ -144,6 +153,17 @@ def arrange(reference: Values, held: Mapping[int, Values]) -> Layout:
             if found is not None:
                 layout[rank][name] = found
     return layout
+
+
+def _is_trained_alike(part: Array, whole: Array) -> bool:
+    """Whether a parameter that is there from a later step on is about that of one process.
+
+    As of a model that is made anew and loads what was trained: other steps have rounded it.
+    """
+    if part.shape != whole.shape:
+        return False
+    apart = np.abs(part.astype(float) - whole.astype(float)).max(initial=0.0)
+    return bool(apart <= TRAINED_APART * np.abs(whole.astype(float)).max(initial=0.0))
 
 
 def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
@@ -301,6 +321,13 @@ def _rename_nearest(name: str, known: Mapping[str, Arrangement]) -> Iterator[str
             yield ".".join([*theirs, *path[len(mine) :]])
 
 
+#: what to do about rows that no rank has, where no two ranks have the same ones
+TAKE_THE_REST = (
+    "give what a division by the ranks leaves over to a rank, too: pad what is split to a multiple "
+    "of the ranks, or let the last rank take the rest"
+)
+
+
 def find_wrong_arrangement(
     reference: Values, layout: Layout, records: Records
 ) -> Iterator[ValueFinding]:
@@ -326,7 +353,9 @@ def find_wrong_arrangement(
                 place=records[rank].parameters[records[rank].names[name]].place
                 if name in records[rank].names
                 else step.place,
-                hint="let each rank of the group take another part: by its number in the group",
+                hint=TAKE_THE_REST
+                if sum(len(each.rows) for each in parts.values()) == len(have)
+                else "let each rank of the group take another part: by its number in the group",
                 name=name,
             )
             return

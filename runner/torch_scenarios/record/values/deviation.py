@@ -26,6 +26,7 @@ from torch_scenarios.record.values.format.event import (
     BackwardPass,
     BackwardResult,
     LossValues,
+    ModelInput,
     ModuleOutput,
     NormClip,
 )
@@ -39,6 +40,7 @@ from torch_scenarios.record.values.invariants.finding import (
     ValueFinding,
     list_by_rank,
     list_names,
+    tell_line,
 )
 from torch_scenarios.record.values.roles import find_stages
 from torch_scenarios.record.values.source import (
@@ -99,6 +101,31 @@ ROUGHLY = 0.1
 FEW = 16
 #: numbers beyond two for each column that a rescaling of rows has to explain
 FEW_FREE = 8
+#: what to do about a gradient that is a multiple of the right one, and about a part of it
+DIVIDE_BY_ALL = (
+    "divide by what was really summed: the ranks that hold other rows, the microbatches, the "
+    "tokens of all of them"
+)
+DIVIDED_TWICE = (
+    "divide once: DistributedDataParallel and FSDP divide by the ranks, so that a loss that is "
+    "divided by the rows or tokens of all ranks is multiplied by their number first. Where a loss "
+    "uses what other ranks have (`all_gather`), let the gradient go through that call, too"
+)
+#: calls that give a rank what others have
+GATHERING = {"allgather_", "_allgather_base_"}
+#: what to look at where a loss is computed with gathered rows
+OF_GATHERED = (
+    "look at what is gathered: drop the rows that pad a rank's part to the length of others after "
+    "the call, and look each row up at its own place"
+)
+#: what to look at where a loss is computed with collectives
+OF_ALL_CLASSES = (
+    "look at what each of these reduces, and at what is not reduced: where classes are split over "
+    "ranks, the maximum (`ReduceOp.MAX`), the sum of exponentials and the logit of the target are "
+    "those of all ranks; rows and tokens count once each"
+)
+#: rows of an output in which those that no rank has are looked for
+MOST_COVERED = 4096
 #: of a value that has no number at some elements
 INFINITE = "is not a number, or infinite, where one process has numbers"
 #: of a value of which nothing more is known
@@ -123,17 +150,13 @@ def find_first_output(
 
     The stage of a pipeline may name a module otherwise, as its parameters show.
     """
-    seen = set()
     before = ""
     apart = find_limit([reference, *held.values()], step)
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
     stages = {*find_stages(records)}
-    for event in first.of(ModuleOutput):
+    for event in _first_calls(first, step):
         name, kind = event.module, event.module_type
-        if event.turn != step or name in seen:
-            continue
-        seen.add(name)
         whole = output_of(reference, step, name)
         own_names = {
             rank: _rename(name, names[rank])
@@ -141,12 +164,7 @@ def find_first_output(
             else None
             for rank in held
         }
-        parts = {
-            rank: output_of(values, step, own_name)
-            for rank, values in held.items()
-            if (own_name := own_names[rank]) is not None
-        }
-        present = {rank: part for rank, part in parts.items() if part is not None}
+        present = _outputs_of_ranks(held, own_names, step)
         if whole is None or not present or (len(present) < len(held) and not is_piped):
             continue
         if name_arrangement(whole, [*present.values()], apart) or _is_mean_of_parts(
@@ -155,6 +173,8 @@ def find_first_output(
             apart,
         ):
             before = name
+            if lacking := _find_lacking_rows(event, whole, present, records, apart):
+                return lacking
             continue
         rank = next(
             (r for r, part in present.items() if not name_arrangement(whole, [part], apart)),
@@ -210,6 +230,76 @@ def find_first_output(
             name=name,
         )
     return None
+
+
+def _first_calls(first: ValueRecord, step: int) -> Iterator[ModuleOutput]:
+    """Yield the first call of each module in a step, in the order of computing."""
+    seen = set()
+    for event in first.of(ModuleOutput):
+        if event.turn == step and event.module not in seen:
+            seen.add(event.module)
+            yield event
+
+
+def _outputs_of_ranks(
+    held: Mapping[int, Values], names: Mapping[int, str | None], step: int
+) -> dict[int, Array]:
+    """Return what a module gave back in a step on each rank that has it, by its name there."""
+    parts = {
+        rank: output_of(values, step, name)
+        for rank, values in held.items()
+        if (name := names[rank]) is not None
+    }
+    return {rank: part for rank, part in parts.items() if part is not None}
+
+
+def _find_lacking_rows(
+    event: ModuleOutput, whole: Array, parts: Mapping[int, Array], records: Records, apart: float
+) -> ValueFinding | None:
+    """Return that ranks have slices of an output along a dimension, and some slice is on no rank.
+
+    As where each rank of a split sequence counts its positions from zero.
+    """
+    cut = _cut_dimension(whole, [*parts.values()])
+    if cut is None or not all(_has_rows(each, whole, cut, apart) for each in parts.values()):
+        return None
+    rows = np.moveaxis(whole, cut, 0).reshape(whole.shape[cut], -1)
+    size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * apart
+    own = np.concatenate(
+        [np.moveaxis(each, cut, 0).reshape(each.shape[cut], -1) for each in parts.values()]
+    )
+    if len(own) < len(rows) or len(rows) > MOST_COVERED:
+        return None
+    left = [at for at, row in enumerate(rows) if (np.abs(own - row).max(axis=1) > size).all()]
+    if not left:
+        return None
+    name, kind = event.module, event.module_type
+    rank = [*parts][-1]
+    record = records[rank]
+    called = next(
+        e for e in record.of(ModuleOutput) if e.turn == event.turn and e.module == event.module
+    )
+    which = f"{left[0]} to {left[-1]}" if len(left) > 1 else f"{left[0]}"
+    return ValueFinding(
+        code="not_equivalent",
+        message=f"step {event.turn}, forward: each rank has {len(own) // len(parts)} of the "
+        f"{len(rows)} rows (dimension {cut}) of the output of `{name}` ({kind}), and no rank has "
+        f"rows {which}: ranks have the same ones; the modules before it are right",
+        ranks=(*parts,),
+        rank=rank,
+        place=called.place,
+        frames=frames_of_return(record.places.get(called.place, ()), kind),
+        hint="give this module each rank's own part: where a sequence is split, its positions are "
+        "those in the whole sequence (`rank * length + arange(length)`), and not from zero",
+        turn=event.turn,
+        name=name,
+    )
+
+
+def _cut_dimension(whole: Array, parts: Sequence[Array]) -> int | None:
+    """Return the one dimension in which all parts have fewer rows than a whole; None otherwise."""
+    found = [d for d in range(whole.ndim) if all(_suits(each, whole, d) for each in parts)]
+    return found[0] if len(found) == 1 else None
 
 
 def _numbers_of(values: Values, step: int, name: str) -> list[float]:
@@ -371,19 +461,67 @@ def find_loss(
     is_whole = round(mean) > 1 and abs(mean - round(mean)) < apart * mean
     times = f" ({round(mean)} times as large)" if is_whole else ""
     passes = [e.place for e in record.of(BackwardPass) if e.turn == step]
+    words, hint = _tell_loss(first, record, step, round(mean) if is_whole else 0)
     return ValueFinding(
         code="not_equivalent",
         message=f"step {step}, forward: the loss is {shown}{times}, and "
-        f"{wanted:.5g} in one process; no module before it is off"
+        f"{wanted:.5g} in one process; no module before it is off{words}"
         f"{_tell_size(off).replace('(', '(its gradients ')}",
         ranks=tuple(losses),
         rank=rank,
         place=passes[0] if passes else -1,
         frames=frames_of_loss(record, passes[0]) if passes else (),
-        hint="look at what the loss sums and divides by: rows, tokens, classes and microbatches of "
-        "all ranks, each once",
+        hint=hint,
         turn=step,
     )
+
+
+def _tell_loss(first: ValueRecord, record: ValueRecord, step: int, times: int) -> tuple[str, str]:
+    """Return what is known of how a rank computes its loss, in words, and what to look at.
+
+    The loss is `times` as large as in one process, where that is a whole number, and 0 else.
+    """
+    passes = [each.at for each in record.of(BackwardPass) if each.turn == step]
+    alone = sum(each.turn == step for each in first.of(BackwardPass))
+    if times > 1 and len(passes) == times * alone:
+        return (
+            f"; it is the sum of {len(passes)} microbatches, each of which has its own mean",
+            f"divide the loss of each microbatch by their number ({times}) before its backward",
+        )
+    ended = passes[0] if passes else 0
+    left = max((e.at for e in record.of(ModuleOutput) if e.at < ended), default=ended)
+    calls = [
+        call
+        for call in record.calls
+        if left < call.at < ended and call.tensors[0].carries != "gradient"
+    ]
+    shown = [f"{each.operation.strip('_')}{tell_line(record, each.place)}" for each in calls]
+    words = f"; the loss is computed with {', '.join(dict.fromkeys(shown))}" if shown else ""
+    kinds = {each.operation for each in calls if each.tensors[0].size > 1}
+    if kinds:
+        return words, OF_GATHERED if kinds <= GATHERING else OF_ALL_CLASSES
+    hint = (
+        "look at what the loss sums and divides by: rows, tokens, classes and microbatches of "
+        "all ranks, each once"
+    )
+    if _has_parts_of_sequences(first, record, step):
+        hint += (
+            ". Each rank has a part of each sequence: shift the labels before they are split, so "
+            "that the last position of a part has its label in the next one"
+        )
+    return words, hint
+
+
+def _has_parts_of_sequences(first: ValueRecord, record: ValueRecord, step: int) -> bool:
+    """Whether each row that a rank's model is called with is shorter than in one process."""
+    own = [
+        {e.shapes[0] for e in each.of(ModelInput) if e.turn == step and e.shapes}
+        for each in (first, record)
+    ]
+    if not all(len(each) == 1 for each in own):
+        return False
+    whole, part = (next(iter(each)) for each in own)
+    return len(whole) == len(part) and whole != part and all(map(int.__le__, part, whole))
 
 
 def _loss_of(record: ValueRecord, step: int) -> float | None:
@@ -866,6 +1004,7 @@ def make_finding(
     elif (
         words.startswith("is")
         and "times" in words
+        and "is 1/" not in words
         and not is_on_several(first, layout)
         and layout[first.rank][first.name].flat is None
     ):
@@ -1123,7 +1262,11 @@ def _frames_to_blame(
         return ()
     number = record.names.get(first.name, -1)
     for call in record.calls:
-        is_own = any(e.carries == "gradient" and number in e.parameters for e in call.tensors)
+        # a bucket that a hook of DDP's reduces may have any of them
+        is_own = any(
+            e.carries == "gradient" and (number in e.parameters or not e.parameters)
+            for e in call.tensors
+        )
         is_other = "times what one process has" in words or call.op not in {"", "sum", "avg"}
         if call.turn == first.step and is_own and is_other:
             return record.places.get(call.place, ())
@@ -1175,10 +1318,7 @@ def _explain(
             return f"{words}many ranks", hint
         return (
             f"is {known} times what one process has (there are {len(held)} ranks)",
-            (
-                "divide by what was really summed: the ranks that hold other rows, the "
-                "microbatches, the tokens of all of them"
-            ),
+            DIVIDED_TWICE if ratio < 1 else DIVIDE_BY_ALL,
         )
     if own := _explain_own(first, reference, held, layout, is_close):
         return own

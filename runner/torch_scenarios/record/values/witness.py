@@ -389,7 +389,7 @@ class ValueWitness:
             self._see_written_step(place, changed)
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
-            own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
+            own = [each for each in inputs if isinstance(each, tensor) and self._is_data(each)]
             stage = _find_stage(("forward_one_chunk",))
             is_first = stage is None or getattr(stage, "is_first", True)
             # what a graph has computed is no data, nor what another stage has sent
@@ -410,6 +410,14 @@ class ValueWitness:
                 changed,
             ]
         )
+
+    def _is_data(self, tensor: Any) -> bool:
+        """Whether no graph has computed a tensor, and no other stage has sent it.
+
+        What a stage receives is a leaf whose gradient it sends back; data needs none.
+        """
+        is_sent = tensor.requires_grad and (*tensor.shape,) in self.carriage.received
+        return tensor.grad_fn is None and not is_sent
 
     def _find_own_generators(self, frame: Any) -> list[Any]:
         """Return the generators that variables of the script's frames hold, or fields of `self`."""
@@ -1090,7 +1098,8 @@ class ValueWitness:
             for within, tensor in enumerate(group["params"])
         ]
         for place, tensor in places[:MOST_STATES]:
-            for each in optimizer.state.get(tensor, {}).values():
+            # a ZeroRedundancyOptimizer has None for what other ranks step
+            for each in (optimizer.state.get(tensor) or {}).values():
                 is_one = isinstance(each, self.torch.Tensor) and each.shape == tensor.shape
                 if is_one and not local_part(each).is_meta and not is_constant(each):
                     found.append((place, digest(tensor), digest(each)))
