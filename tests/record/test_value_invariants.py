@@ -542,3 +542,21 @@ def tensor_parallel(rank: int) -> list[list[Any]]:
 
 def test_ranks_of_one_model_train_on_the_same_rows_in_a_group_of_all(tmp_path: Path) -> None:
     assert judge(tmp_path, {rank: tensor_parallel(rank) for rank in range(4)}) == []
+
+
+def test_another_model_of_one_rank_may_have_the_name_of_what_all_train(tmp_path: Path) -> None:
+    """Rank 0 makes a checkpoint by a model of its own first, which takes the shorter names."""
+    lines = {}
+    for rank in (0, 1):
+        number = 1 - rank
+        own = [named(0, "w", "own", root=0), ["f", 0, 0, 0, 1, 1, []], ["bw", 0, 0]]
+        own.append(["o", 0, 7, 0, [0.1], [[0, "g"]], [], [[0, "x"]]])
+        own = own if rank == 0 else []
+        own.append(named(number, "w" if rank else "net.w", "sent", root=number))
+        for turn in (1, 2):
+            own += [["f", turn, number, 0, 1, 1, []], ["bw", turn, 0]]
+            own.append(call("allreduce_", "gradient", number, f"g{rank}{turn}"))
+            own[-1][7][0]["exact"] = True
+            own.append(["o", turn, 8, 0, [0.1], [[number, "g"]], [], [[number, f"w{turn}"]]])
+        lines[rank] = own
+    assert judge(tmp_path, lines) == []

@@ -1000,7 +1000,7 @@ def make_finding(
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
         if "in the order of the parameters" not in words:
-            hint = "look at what reduces, scales or copies gradients between backward and the step"
+            hint = _tell_change(words)
     elif (
         words.startswith("is")
         and "times" in words
@@ -1272,6 +1272,17 @@ def _frames_to_blame(
             return record.places.get(call.place, ())
     passes = [e.place for e in record.of(BackwardPass) if e.turn == first.step]
     return frames_of_loss(record, passes[0]) if passes else ()
+
+
+def _tell_change(words: str) -> str:
+    """Return what to look at where a gradient is changed between backward and the optimizer."""
+    hint = "look at what reduces, scales or copies gradients between backward and the step"
+    if "times what one process has" in words:
+        hint += (
+            ". A norm that clips all of them sums the squares of parts over the ranks, and counts "
+            "once what ranks share"
+        )
+    return hint
 
 
 def _explain(

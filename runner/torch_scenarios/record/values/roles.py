@@ -29,6 +29,7 @@ from torch_scenarios.record.values.format.event import (
 from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
+    Forward,
     OptimizerStep,
     ParameterRecord,
     ValueRecord,
@@ -327,12 +328,16 @@ def _of_unlike_weights(
 ) -> Iterator[ReplicaGroup]:
     """Yield parameters whose gradients ranks reduce, and that these ranks do not begin alike."""
     groups: dict[Ranks, dict[str, bool]] = defaultdict(dict)
+    carrying: dict[tuple[Ranks, str], set[int]] = defaultdict(set)
     for record, call, tensor in _reductions(records, "allreduce_"):
         if call.op in {"sum", "avg"} and call.ranks not in model:
             for name in _names_of(record, tensor):
+                carrying[call.ranks, name].add(record.rank)
                 exact = groups[call.ranks].get(name, True)
                 groups[call.ranks][name] = exact and (tensor.exact or tensor.joined)
-    for ranks, names in groups.items():
+    for ranks, known in groups.items():
+        # another model of a rank may have the name that this one has on the others
+        names = {n: exact for n, exact in known.items() if carrying[ranks, n] >= {*ranks}}
         unlike = {name for name in names if _differs_at_start(records, ranks, name)}
         random = {*_random_names(records, ranks, names)}
         if not random <= unlike:  # by its values alone, a gradient may be that of another one
@@ -817,13 +822,33 @@ def _equal_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: str)
 
 
 def first_use(record: ValueRecord) -> dict[str, str]:
-    """Return the hash of each parameter when it was used first: before any step."""
-    until = record.steps[0].at if record.steps else float("inf")
+    """Return the hash of each parameter when it was used first: before any step of its own.
+
+    At the first call of the module that has it: a rank may have called and stepped others before,
+    as one that makes a checkpoint for all. Where none has it, at the first call of any.
+    """
+    roots = {each.root for each in record.parameters.values()}
+    used: dict[int, int] = {}
+    for forward in record.forwards:
+        used.setdefault(forward.root, forward.at)
+        if used.keys() >= roots:
+            break
+    first = record.forwards[0].at if record.forwards else -1
+    stepped: dict[int, int] = {}
+    for step in record.steps:
+        for number in step.gradients.keys() - stepped.keys():
+            stepped[number] = step.at
     state = {each.name: each.first for each in record.parameters.values()}
-    for forward in record.forwards[:1]:
-        if forward.at < until:
-            for number, details in forward.changed.items():
-                state[record.parameters[number].name] = details
+    last = max([first, *used.values()])
+    events: list[Forward | OptimizerStep] = [*record.forwards, *record.steps]
+    for event in sorted(events, key=lambda each: each.at):
+        if event.at > last:
+            break
+        for number, details in event.changed.items():
+            about = record.parameters[number]
+            until = stepped.get(number, event.at + 1)
+            if event.at <= used.get(about.root, first) and event.at < until:
+                state[about.name] = details
     return state
 
 

@@ -395,7 +395,7 @@ class ValueWitness:
             # what a graph has computed is no data, nor what another stage has sent
             if (own or not inputs) and is_first:
                 rows = row_digests(own, tensor)[:MOST_ROWS]
-                shapes = tuple(tuple(each.shape[1:]) for each in own)
+                shapes = tuple(tuple(local_part(each).shape[1:]) for each in own)
                 self.put(ModelInput(self.turn, tuple(rows), root, place, shapes))
         if module.training and grad and not self._loaded and self._generator is None:
             self._mark_draws()
