@@ -29,7 +29,6 @@ from torch_scenarios.record.values.format.event import (
 from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
-    Forward,
     OptimizerStep,
     ParameterRecord,
     ValueRecord,
@@ -822,33 +821,13 @@ def _equal_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: str)
 
 
 def first_use(record: ValueRecord) -> dict[str, str]:
-    """Return the hash of each parameter when it was used first: before any step of its own.
-
-    At the first call of the module that has it: a rank may have called and stepped others before,
-    as one that makes a checkpoint for all. Where none has it, at the first call of any.
-    """
-    roots = {each.root for each in record.parameters.values()}
-    used: dict[int, int] = {}
-    for forward in record.forwards:
-        used.setdefault(forward.root, forward.at)
-        if used.keys() >= roots:
-            break
-    first = record.forwards[0].at if record.forwards else -1
-    stepped: dict[int, int] = {}
-    for step in record.steps:
-        for number in step.gradients.keys() - stepped.keys():
-            stepped[number] = step.at
+    """Return the hash of each parameter when it was used first: before any step."""
+    until = record.steps[0].at if record.steps else float("inf")
     state = {each.name: each.first for each in record.parameters.values()}
-    last = max([first, *used.values()])
-    events: list[Forward | OptimizerStep] = [*record.forwards, *record.steps]
-    for event in sorted(events, key=lambda each: each.at):
-        if event.at > last:
-            break
-        for number, details in event.changed.items():
-            about = record.parameters[number]
-            until = stepped.get(number, event.at + 1)
-            if event.at <= used.get(about.root, first) and event.at < until:
-                state[about.name] = details
+    for forward in record.forwards[:1]:
+        if forward.at < until:
+            for number, details in forward.changed.items():
+                state[record.parameters[number].name] = details
     return state
 
 
