@@ -76,7 +76,7 @@ WRONG = [
         "split_sequence.py",
         "positions",
         "not_equivalent",
-        "no rank has rows 8 to 15: ranks have",
+        "no rank has rows 8 to 15: several ranks have",
     ),
     ("split_sequence.py", "labels", "not_equivalent", "shift the labels before they are split, so"),
     (

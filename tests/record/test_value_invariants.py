@@ -453,9 +453,7 @@ def copied(rank: int, *, early: bool) -> list[list[Any]]:
 def test_copies_that_are_older_than_a_broadcast_are_told_once(tmp_path: Path) -> None:
     (found,) = judge(tmp_path, {rank: copied(rank, early=True) for rank in (0, 1)})
     assert found.code == "replicas_differ"
-    assert "these are copies that were made before something made the weights equal" in (
-        found.message
-    )
+    assert "these are copies that were made before a call made the weights equal" in (found.message)
     assert found.hint.startswith("make the copies that the optimizer steps after")
 
 

@@ -58,7 +58,7 @@ DTYPES = {
 }
 
 
-#: relative distance up to which weights that several ranks have trained are those of one process
+#: relative distance up to which trained weights of a rank count as those of one process
 TRAINED_APART = 1e-2
 
 
@@ -156,9 +156,10 @@ def arrange(reference: Values, held: Mapping[int, Values]) -> Layout:
 
 
 def _is_trained_alike(part: Array, whole: Array) -> bool:
-    """Whether a parameter that is there from a later step on is about that of one process.
+    """Whether a parameter that first appears at a later step is about that of one process.
 
-    As of a model that is made anew and loads what was trained: other steps have rounded it.
+    A script may make its model anew and load what it has trained: the steps before it have rounded
+    the weights of ranks otherwise than those of one process.
     """
     if part.shape != whole.shape:
         return False
@@ -323,8 +324,8 @@ def _rename_nearest(name: str, known: Mapping[str, Arrangement]) -> Iterator[str
 
 #: what to do about rows that no rank has, where no two ranks have the same ones
 TAKE_THE_REST = (
-    "give what a division by the ranks leaves over to a rank, too: pad what is split to a multiple "
-    "of the ranks, or let the last rank take the rest"
+    "give each row to a rank, also where their number is no multiple of the number of ranks: pad "
+    "the dimension that is split, or let the last rank take the rest"
 )
 
 

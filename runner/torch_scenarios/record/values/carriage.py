@@ -482,7 +482,7 @@ class Carriage:
         return None
 
     def _joins(self, tensor: Any, numbers: list[int]) -> bool:
-        """Whether a flat tensor is the gradients of several parameters, one after another."""
+        """Whether a flat tensor consists of the gradients of several parameters, in a row."""
         flat, begin = tensor.detach().reshape(-1), 0
         known = {each.number: each.tensor for each in self._witness.parameters.known.values()}
         for number in numbers:

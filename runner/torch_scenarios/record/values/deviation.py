@@ -40,6 +40,7 @@ from torch_scenarios.record.values.invariants.finding import (
     ValueFinding,
     list_by_rank,
     list_names,
+    tell_call,
     tell_line,
 )
 from torch_scenarios.record.values.roles import find_stages
@@ -101,28 +102,29 @@ ROUGHLY = 0.1
 FEW = 16
 #: numbers beyond two for each column that a rescaling of rows has to explain
 FEW_FREE = 8
-#: what to do about a gradient that is a multiple of the right one, and about a part of it
+#: what to do about a gradient that is several times the right one
 DIVIDE_BY_ALL = (
     "divide by what was really summed: the ranks that hold other rows, the microbatches, the "
     "tokens of all of them"
 )
+#: what to do about a gradient that is a fraction of the right one
 DIVIDED_TWICE = (
-    "divide once: DistributedDataParallel and FSDP divide by the ranks, so that a loss that is "
-    "divided by the rows or tokens of all ranks is multiplied by their number first. Where a loss "
-    "uses what other ranks have (`all_gather`), let the gradient go through that call, too"
+    "divide once: DistributedDataParallel and FSDP divide gradients by the number of ranks. If the "
+    "loss is divided by the rows or tokens of all ranks, multiply it by the number of ranks. If it "
+    "uses tensors of other ranks (`all_gather`), use a call that sends gradients back to them"
 )
 #: calls that give a rank what others have
 GATHERING = {"allgather_", "_allgather_base_"}
 #: what to look at where a loss is computed with gathered rows
 OF_GATHERED = (
-    "look at what is gathered: drop the rows that pad a rank's part to the length of others after "
-    "the call, and look each row up at its own place"
+    "look at what is gathered: where a rank pads its part to the length of the others, drop the "
+    "padding after the call, and take each row from its own place"
 )
 #: what to look at where a loss is computed with collectives
 OF_ALL_CLASSES = (
-    "look at what each of these reduces, and at what is not reduced: where classes are split over "
-    "ranks, the maximum (`ReduceOp.MAX`), the sum of exponentials and the logit of the target are "
-    "those of all ranks; rows and tokens count once each"
+    "look at what each of these calls reduces, and at what none reduces: where classes are split "
+    "over ranks, reduce the maximum (`ReduceOp.MAX`), the sum of exponentials and the logit of the "
+    "target over all of them, and count each row and token once"
 )
 #: rows of an output in which those that no rank has are looked for
 MOST_COVERED = 4096
@@ -215,7 +217,7 @@ def find_first_output(
             hint = "give each parameter to the optimizer of a rank"
         elif (sent := _find_sent_weight(record, own.at, name)) is not None:
             frames = record.places.get(sent.place, ())
-            words += f", and its weights are what this {sent.operation.strip('_')} left"
+            words += f", and its weights are what this {tell_call(sent.operation)} left"
             hint = "let the rank that has stepped a weight send it: the owner, by the same rule"
         return ValueFinding(
             code="not_equivalent",
@@ -256,9 +258,9 @@ def _outputs_of_ranks(
 def _find_lacking_rows(
     event: ModuleOutput, whole: Array, parts: Mapping[int, Array], records: Records, apart: float
 ) -> ValueFinding | None:
-    """Return that ranks have slices of an output along a dimension, and some slice is on no rank.
+    """Return a finding where ranks have slices of an output, and some of its rows are on no rank.
 
-    As where each rank of a split sequence counts its positions from zero.
+    For example, each rank of a split sequence counts its positions from zero.
     """
     cut = _cut_dimension(whole, [*parts.values()])
     if cut is None or not all(_has_rows(each, whole, cut, apart) for each in parts.values()):
@@ -279,18 +281,21 @@ def _find_lacking_rows(
     called = next(
         e for e in record.of(ModuleOutput) if e.turn == event.turn and e.module == event.module
     )
-    which = f"{left[0]} to {left[-1]}" if len(left) > 1 else f"{left[0]}"
+    which = f"row {left[0]}"
+    if len(left) > 1:
+        is_run = left[-1] - left[0] == len(left) - 1
+        which = f"rows {left[0]} to {left[-1]}" if is_run else f"{len(left)} of them"
     return ValueFinding(
         code="not_equivalent",
-        message=f"step {event.turn}, forward: each rank has {len(own) // len(parts)} of the "
-        f"{len(rows)} rows (dimension {cut}) of the output of `{name}` ({kind}), and no rank has "
-        f"rows {which}: ranks have the same ones; the modules before it are right",
+        message=f"step {event.turn}, forward: each rank has a part of the {len(rows)} rows "
+        f"(dimension {cut}) of the output of `{name}` ({kind}), and no rank has {which}: several "
+        "ranks have the same rows; the modules before it are right",
         ranks=(*parts,),
         rank=rank,
         place=called.place,
         frames=frames_of_return(record.places.get(called.place, ()), kind),
-        hint="give this module each rank's own part: where a sequence is split, its positions are "
-        "those in the whole sequence (`rank * length + arange(length)`), and not from zero",
+        hint="call this module with each rank's own part: where a sequence is split, a position is "
+        "counted from the start of the whole sequence (`rank * length + arange(length)`)",
         turn=event.turn,
         name=name,
     )
@@ -479,7 +484,7 @@ def find_loss(
 def _tell_loss(first: ValueRecord, record: ValueRecord, step: int, times: int) -> tuple[str, str]:
     """Return what is known of how a rank computes its loss, in words, and what to look at.
 
-    The loss is `times` as large as in one process, where that is a whole number, and 0 else.
+    The loss is `times` as large as in one process; 0 where that is not a whole number.
     """
     passes = [each.at for each in record.of(BackwardPass) if each.turn == step]
     alone = sum(each.turn == step for each in first.of(BackwardPass))
@@ -495,7 +500,7 @@ def _tell_loss(first: ValueRecord, record: ValueRecord, step: int, times: int) -
         for call in record.calls
         if left < call.at < ended and call.tensors[0].carries != "gradient"
     ]
-    shown = [f"{each.operation.strip('_')}{tell_line(record, each.place)}" for each in calls]
+    shown = [f"{tell_call(each.operation)}{tell_line(record, each.place)}" for each in calls]
     words = f"; the loss is computed with {', '.join(dict.fromkeys(shown))}" if shown else ""
     kinds = {each.operation for each in calls if each.tensors[0].size > 1}
     if kinds:
@@ -507,13 +512,13 @@ def _tell_loss(first: ValueRecord, record: ValueRecord, step: int, times: int) -
     if _has_parts_of_sequences(first, record, step):
         hint += (
             ". Each rank has a part of each sequence: shift the labels before they are split, so "
-            "that the last position of a part has its label in the next one"
+            "that the label of a part's last position is the first token of the next part"
         )
     return words, hint
 
 
 def _has_parts_of_sequences(first: ValueRecord, record: ValueRecord, step: int) -> bool:
-    """Whether each row that a rank's model is called with is shorter than in one process."""
+    """Whether the rows that a rank's model is called with are shorter than in one process."""
     own = [
         {e.shapes[0] for e in each.of(ModelInput) if e.turn == step and e.shapes}
         for each in (first, record)
@@ -1262,7 +1267,7 @@ def _frames_to_blame(
         return ()
     number = record.names.get(first.name, -1)
     for call in record.calls:
-        # a bucket that a hook of DDP's reduces may have any of them
+        # a bucket that a hook of DDP reduces may hold any gradient
         is_own = any(
             e.carries == "gradient" and (number in e.parameters or not e.parameters)
             for e in call.tensors
@@ -1279,8 +1284,8 @@ def _tell_change(words: str) -> str:
     hint = "look at what reduces, scales or copies gradients between backward and the step"
     if "times what one process has" in words:
         hint += (
-            ". A norm that clips all of them sums the squares of parts over the ranks, and counts "
-            "once what ranks share"
+            ". Where gradients are clipped by a norm of all of them, sum the squares of each part "
+            "over the ranks that hold parts, and count once what all ranks hold"
         )
     return hint
 
@@ -1329,7 +1334,7 @@ def _explain(
             return f"{words}many ranks", hint
         return (
             f"is {known} times what one process has (there are {len(held)} ranks)",
-            DIVIDED_TWICE if ratio < 1 else DIVIDE_BY_ALL,
+            DIVIDED_TWICE if 0 < ratio < 1 else DIVIDE_BY_ALL,
         )
     if own := _explain_own(first, reference, held, layout, is_close):
         return own

@@ -527,9 +527,9 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
     if union < own and len(_rows_before_step(first)) == sum(map(len, rows.values())):
         return ""
     computed = (
-        ": where they are drawn at random, one process has drawn other numbers before them, as for "
-        "the whole of weights of which ranks make parts (give the data a generator of its own); "
-        "where they are computed from the data (a normalisation), is it from the rows of all ranks?"
+        ": if they are drawn at random, one process may have drawn other numbers before them, such "
+        "as whole weights of which each rank draws a part (give the data a generator of its own); "
+        "if they are computed from the data (a normalisation), is it from the rows of all ranks?"
     )
     return (
         f"the global batch is another one: one process trains on {len(own)} rows before its first "

@@ -335,7 +335,7 @@ def _of_unlike_weights(
                 exact = groups[call.ranks].get(name, True)
                 groups[call.ranks][name] = exact and (tensor.exact or tensor.joined)
     for ranks, known in groups.items():
-        # another model of a rank may have the name that this one has on the others
+        # a rank may have given the name to another model of its own
         names = {n: exact for n, exact in known.items() if carrying[ranks, n] >= {*ranks}}
         unlike = {name for name in names if _differs_at_start(records, ranks, name)}
         random = {*_random_names(records, ranks, names)}

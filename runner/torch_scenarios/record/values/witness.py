@@ -412,9 +412,9 @@ class ValueWitness:
         )
 
     def _is_data(self, tensor: Any) -> bool:
-        """Whether no graph has computed a tensor, and no other stage has sent it.
+        """Whether a tensor is data: no graph has computed it, and no other stage has sent it.
 
-        What a stage receives is a leaf whose gradient it sends back; data needs none.
+        A stage sends back the gradient of what it receives, which requires one; data does not.
         """
         is_sent = tensor.requires_grad and (*tensor.shape,) in self.carriage.received
         return tensor.grad_fn is None and not is_sent

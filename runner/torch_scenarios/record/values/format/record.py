@@ -87,9 +87,9 @@ class CarriedTensor(Struct, kw_only=True):
     carries: str
     graph: bool = False
     parameters: tuple[int, ...] = ()
-    #: whether it has the memory of what it belongs to
+    #: whether it lies in the memory of what it belongs to
     exact: bool = False
-    #: whether its elements are those of several gradients, one after another: a copy of them
+    #: whether it is a flat copy of several gradients, in a row
     joined: bool = False
     hash: str = ""
     constant: bool = False

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from torch_scenarios.operations import C10D
 from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
 from torch_scenarios.record.values.roles import Ranks
 from torch_scenarios.verdict.finding import ranks_text
@@ -52,6 +53,11 @@ def tell_line(record: ValueRecord, place: int) -> str:
     """Return the line of a place in parentheses, to follow what happens there."""
     frames = record.places.get(place, ())
     return f" (line {frames[0][1]})" if frames else ""
+
+
+def tell_call(operation: str) -> str:
+    """Return torch's public name of a call (`all_reduce`), which c10d calls otherwise."""
+    return C10D.get(operation, operation.strip("_"))
 
 
 def part_ranks(values: Mapping[int, Any]) -> list[list[int]]:

@@ -40,6 +40,7 @@ from torch_scenarios.record.values.invariants.finding import (
     list_by_rank,
     list_names,
     tell_apart,
+    tell_call,
     tell_line,
 )
 from torch_scenarios.record.values.roles import EQUALIZING, Ranks, ReplicaGroup, Roles
@@ -120,7 +121,7 @@ def _tell_apart(
         "hand"
     )
     if reduced is not None:
-        name, line = reduced.operation.strip("_"), tell_line(record, reduced.place)
+        name, line = tell_call(reduced.operation), tell_line(record, reduced.place)
         how = f"though `{name}`{line} carries {'them' if many else 'it'}"
         hint = "reduce the gradient itself, over all ranks that hold the replica, and wait for it"
         if reduced.operation not in EQUALIZING:
@@ -262,7 +263,7 @@ class Agreement(Struct, frozen=True):
     @property
     def what(self) -> str:
         """What they were equal after, in words."""
-        return f"`{self.operation.strip('_')}`" if self.operation else "the backward pass"
+        return f"`{tell_call(self.operation)}`" if self.operation else "the backward pass"
 
 
 def _find_written(

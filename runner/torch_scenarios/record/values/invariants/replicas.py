@@ -60,10 +60,10 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
     yield from begun
     skips = [*_find_lone_skips(records, roles)]
     yield from skips
+    # unlike copies for an optimizer, and steps that some ranks skip, make later weights unlike
+    causes = [*skips, *(each for each in begun if each.hint == COPY_LATER)]
     for group in roles.replicas:
         for found in _first_difference(records, group):
-            # what ranks begin with, and steps that some leave out, make all that follows unlike
-            causes = [*skips, *(each for each in begun if each.hint == COPY_LATER)]
             if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in causes):
                 yield found
     yield from find_scales_apart(records, roles)
@@ -375,7 +375,7 @@ def _find_own_copies(
     words += "script writes back, and the copies of the ranks differ from the first step on"
     line = find_equalizing_line(record, group.names)
     if line >= 0:
-        words += f": they are older than what made the weights equal{tell_line(record, line)}"
+        words += f": they were made before a call{tell_line(record, line)} made the weights equal"
     return rank, line if line >= 0 else step.place, words, COPY_LATER
 
 

@@ -51,10 +51,9 @@ def find_same_samples(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _leave_one_of_each_model(ranks: Ranks, roles: Roles) -> list[int]:
-    """Return ranks without those that hold another part of a model that one of them has, too.
+    """Return one rank of each group that computes one model together, and all other ranks.
 
-    Gradients may be summed over all ranks, though some of them compute one model together, on the
-    same rows.
+    The ranks of such a group have the same rows, and gradients may be reduced over several groups.
     """
     left = [*ranks]
     for group in roles.model:

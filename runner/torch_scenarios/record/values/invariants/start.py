@@ -72,9 +72,9 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
 
 
 def find_equalizing_line(record: ValueRecord, names: Container[str]) -> int:
-    """Return the line that makes weights equal before they are used: DDP's, a broadcast's; or -1.
+    """Return the line of DDP or of a collective that makes weights of these names equal, or -1.
 
-    `names` are those of the weights.
+    Only what comes before the first forward pass counts.
     """
     used = record.forwards[0].at if record.forwards else 0
     found = [(each.at, each.place) for each in record.of(DataParallelWrapper) if each.at < used]
@@ -94,10 +94,10 @@ def find_equalizing_line(record: ValueRecord, names: Container[str]) -> int:
 def find_stepped_copies(
     records: Records, ranks: Ranks, names: Container[str]
 ) -> OptimizerStep | None:
-    """Return the first step, where it steps copies of weights that ranks do not begin alike.
+    """Return the first step of an optimizer, where it steps copies that ranks do not begin alike.
 
-    Copies in single precision, or in one flat piece, as many elements as the weights of these
-    names: the script writes them back behind the step.
+    Such as copies in single precision, or one flat copy: they have as many elements as the weights
+    of these names, and the script writes them back after the step.
     """
     record = records[ranks[0]]
     step = next(iter(record.steps), None)
@@ -118,9 +118,9 @@ def find_stepped_copies(
 def _tell_own_copies(
     records: Records, group: ReplicaGroup, names: Sequence[str]
 ) -> ValueFinding | None:
-    """Return that what an optimizer steps are copies of weights, older than what made these equal.
+    """Return a finding where an optimizer steps copies made before the weights were made equal.
 
-    The ranks have reduced the gradients of the copies, and call a model whose weights are equal.
+    The ranks reduce the gradients of the copies, and call a model whose weights are equal.
     """
     record = records[group.ranks[0]]
     root = record.forwards[0].root if record.forwards else -1
@@ -131,13 +131,13 @@ def _tell_own_copies(
     if step is None or alike != used:
         return None
     line = find_equalizing_line(record, used)
-    made = f"{tell_line(record, line)}" if line >= 0 else ""
+    made = f"a call{tell_line(record, line)}" if line >= 0 else "something"
     return ValueFinding(
         code="replicas_differ",
         message=f"{list_names(names)} {'are' if len(names) > 1 else 'is'} not equal on "
         f"{ranks_text(group.ranks)} when the training begins, and the optimizer steps them"
         f"{tell_line(record, step.place)} in place of the weights of the model, which are equal: "
-        f"these are copies that were made before something{made} made the weights equal",
+        f"these are copies that were made before {made} made the weights equal",
         ranks=group.ranks,
         rank=group.ranks[0],
         place=line if line >= 0 else step.place,
@@ -149,8 +149,8 @@ def _tell_own_copies(
 
 #: what to do about copies for an optimizer that are older than what makes weights equal
 COPY_LATER = (
-    "make the copies that the optimizer steps after what makes the weights of the ranks equal "
-    "(DistributedDataParallel, a broadcast), not before it"
+    "make the copies that the optimizer steps after the weights of the ranks are made equal (by "
+    "DistributedDataParallel or a broadcast), not before"
 )
 
 
@@ -279,7 +279,7 @@ def _have_twins(records: Records, ranks: Ranks, name: str) -> bool:
 def _exact_reductions(
     records: Records, group: ReplicaGroup
 ) -> Iterator[tuple[int, str, CarryingCall]]:
-    """Yield the calls that reduce the gradients of a group, by the memory of these."""
+    """Yield the calls that reduce gradients of a group for sure: in place, or all in one copy."""
     for rank in group.ranks:
         for call in records[rank].calls:
             for each in call.tensors if call.ranks == group.ranks else ():

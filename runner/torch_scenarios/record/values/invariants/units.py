@@ -20,6 +20,7 @@ from torch_scenarios.record.values.invariants.finding import (
     join_calls,
     list_names,
     part_ranks,
+    tell_call,
 )
 from torch_scenarios.record.values.roles import Ranks, Roles
 
@@ -39,7 +40,7 @@ def find_crossed_units(records: Records, roles: Roles) -> Iterator[ValueFinding]
                 one, other = part_ranks(names)[0][0], part_ranks(names)[-1][0]
                 call = met[other]
                 yield _report_crossed(
-                    f"one {call.operation.strip('_')} joins {list_names(names[one])} of rank {one} "
+                    f"one {tell_call(call.operation)} joins {list_names(names[one])} of rank {one} "
                     f"with {list_names(names[other])} of rank {other}",
                     ranks,
                     other,
