@@ -511,6 +511,28 @@ def test_owners_that_load_or_begin_anew_are_right(
     assert judge(tmp_path, lines) == []
 
 
+def test_an_owner_whose_optimizer_keeps_no_state_has_none_to_load(tmp_path: Path) -> None:
+    """A stage of a pipeline may step with SGD without momentum, where another one has Adam."""
+    lines = {rank: owned(rank, loads=rank == 0) for rank in (0, 1)}
+    for rank, kind in ((0, "Adam"), (1, "SGD")):
+        lines[rank].insert(2, ["set", 1, kind, [{"momentum": 0}]])
+    assert judge(tmp_path, lines) == []
+    lines[1][2][2:] = ["Adam", [{"momentum": 0}]]
+    assert [each.code for each in judge(tmp_path, lines)] == ["resumes_otherwise"]
+
+
+def test_a_parameter_made_after_ddp_is_told_though_all_ranks_step_it(tmp_path: Path) -> None:
+    """DDP reduces no gradient of what it does not know, whoever steps it."""
+    lines = {}
+    for rank in (0, 1):
+        lines[rank] = [weight(0, "w"), DDP, named(1, "late", "x")]
+        lines[rank] += [["late", 1, "DistributedDataParallel", -1], *step(0, 0, "w1")]
+        lines[rank][-1][5].append([1, "g"])
+    (found,) = judge(tmp_path, lines)
+    assert found.code == "parameter_not_wrapped"
+    assert "`late` was made after DistributedDataParallel took its list" in found.message
+
+
 @pytest.mark.parametrize(("number", "is_told"), [(1, False), (2, True)])
 def test_a_late_parameter_that_another_rank_steps_is_not_left_out(
     tmp_path: Path, number: int, *, is_told: bool

@@ -54,7 +54,8 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
         late = [
             each
             for each in record.of(LateParameter)
-            if record.parameters[each.parameter].name not in elsewhere  # its owner steps it
+            # another rank may step it; but what DDP or FSDP does not know, no rank reduces
+            if each.owner != "optimizer" or record.parameters[each.parameter].name not in elsewhere
         ]
         if not late:
             continue

@@ -23,6 +23,7 @@ from torch_scenarios.record.values.format.event import (
     LoadedState,
     ModuleLoad,
     OptimizerLoad,
+    OptimizerSettings,
 )
 from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
@@ -109,10 +110,10 @@ def find_foreign_states(records: Records, roles: Roles) -> Iterator[ValueFinding
 
 
 def find_lone_states(records: Records, roles: Roles) -> Iterator[ValueFinding]:
-    """Yield a state of an optimizer that one rank loads, where others step parts of their own anew.
+    """Yield a state of an optimizer that one rank loads, where others step other parts without one.
 
-    They load the weights at the same step, and no state: the momentum of what they step is lost.
-    What a collective brings them between that and their step may be their part of the state.
+    The others load weights at the same step, and no state: they lose the momentum of what they
+    step. A collective before their step may have sent them their part of the state.
     """
     del roles
     for rank, record in records.items():
@@ -126,6 +127,7 @@ def find_lone_states(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                 for other, each in records.items()
                 if other != rank and (step := _find_new_start(each, loaded.turn)) is not None
                 if stepped.isdisjoint(each.parameters[number].name for number in step.gradients)
+                and _describe_kind(record, own) == _describe_kind(each, step)
             ]
             if not others:
                 continue
@@ -148,10 +150,21 @@ def find_lone_states(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             return
 
 
-def _find_new_start(record: ValueRecord, turn: int) -> OptimizerStep | None:
-    """Return the first step of an optimizer behind a load of weights, if it has no state till then.
+def _describe_kind(record: ValueRecord, step: OptimizerStep) -> tuple[str, bool]:
+    """Return the class of an optimizer, and whether it has a momentum: whether it keeps a state.
 
-    Nothing where it loads one, or where another rank may have sent it.
+    SGD without a momentum keeps none, so that none can be loaded.
+    """
+    for each in record.of(OptimizerSettings):
+        if each.optimizer == step.optimizer:
+            return each.type, any(group.get("momentum") for group in each.groups)
+    return "", False
+
+
+def _find_new_start(record: ValueRecord, turn: int) -> OptimizerStep | None:
+    """Return the first step after a load of weights, if its optimizer has no state before it.
+
+    None where the rank loads a state, or where another rank may have sent it one.
     """
     weights = next((each for each in record.of(ModuleLoad) if each.turn == turn), None)
     if weights is None or any(each.turn >= turn for each in record.of(OptimizerLoad)):
