@@ -166,7 +166,7 @@ def test_a_rank_outside_of_a_group_is_said_with_what_its_number_means(
 
 
 class OfTorch:
-    """What torch's own process group has; `gather_single` is new in it."""
+    """What torch's own process group has; `all_to_all_single` is a newer name."""
 
     def _allgather_base(self) -> None:
         """Raise in torch."""
@@ -225,6 +225,23 @@ def test_a_method_that_takes_other_arguments_is_lacking_and_named() -> None:
     assert found.kinds == ("unsupported",)
     assert found.message == (
         "torch calls the method `allreduce` of the process group test_true_sentences.OfAPlugin "
-        "with other arguments than it takes: OfAPlugin.allreduce() takes 2 positional arguments "
+        "with arguments that it does not take: OfAPlugin.allreduce() takes 2 positional arguments "
         "but 3 were given"
     )
+
+
+@pytest.mark.parametrize("arguments", ["[], None", "[], tensors=[]"])
+def test_the_method_of_a_class_that_a_function_makes_is_named_too(arguments: str) -> None:
+    """Python names it with `<locals>`: `make.<locals>.Group.allreduce() takes 2 ...`."""
+
+    class Group(OfTorch):
+        def allreduce(self, tensors: object) -> None:  # type: ignore[override]
+            """Reduce."""
+
+    try:
+        namespace = {"__name__": "torch.distributed", "group": Group()}
+        exec(f"group.allreduce({arguments})", namespace)  # noqa: S102 -- as torch calls it
+    except TypeError as error:
+        found = name_lack(failure_of(error), error, "all_reduce", Group)
+    assert found.kinds == ("unsupported",)
+    assert "torch calls the method `allreduce` of the process group" in found.message

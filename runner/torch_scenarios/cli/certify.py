@@ -53,7 +53,7 @@ def certify(**options: Any) -> None:
     The levels are p2p, collectives, groups, async, objects, errors, hangs and dtypes. A case
     belongs to the last of them that it needs anything of. What the plugin declares in `LACKS` is
     counted as lacking. PATHS are scenarios; left out, the corpus that comes with the package. The
-    plugin is a module, or the path of a file. Cases that no level asks of it are left out. The exit
+    plugin is a module, or the path of a file. Cases that no level asks for are left out. The exit
     code is that of `scenario run`.
     """
     answers.conformance.certify(options)

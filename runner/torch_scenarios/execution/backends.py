@@ -587,17 +587,17 @@ _CALLERS = frozenset({"torch", "torch_scenarios", "typing_extensions"})
 
 
 def _is_mistake(error: BaseException) -> bool:
-    """Return whether an error is one of Python's own, in code that is neither torch's nor ours.
+    """Return whether Python itself raised an error, in code that is neither torch's nor ours.
 
-    Such as `helper() got an unexpected keyword argument 'three'` inside of a plugin's method: a bug
-    of the plugin. The same words from a frame of torch say that what torch calls is not there.
+    `helper() got an unexpected keyword argument 'three'` inside a plugin's method is a bug of the
+    plugin. From a frame of torch, the same words say that what torch calls is not there.
     """
     python = isinstance(error, TypeError | AttributeError | NameError)
     return python and _PYTHON.search(str(error)) is not None and not _is_raised_by_caller(error)
 
 
 def _is_raised_by_caller(error: BaseException) -> bool:
-    """Return whether the innermost frame is torch's or ours, as it is where a call cannot begin."""
+    """Return whether the innermost frame is torch's or ours: then the call itself failed."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -608,16 +608,18 @@ def _is_raised_by_caller(error: BaseException) -> bool:
 #: what torch says where a process group that is written in Python lacks the method of a call
 _NO_METHOD = "No backend type associated with device type"
 #: what Python says where a method takes other arguments: `Group.allreduce() takes 2 positional ...`
-_ARGUMENTS = re.compile(r"(?:\w+\.)+(\w+)\(\) (?:takes|missing|got an unexpected keyword)")
+_ARGUMENTS = re.compile(
+    r"(?:[\w<>]+\.)+(\w+)\(\) (?:takes|missing|got an unexpected keyword|got multiple values)"
+)
 
 
 def name_lack(failure: Failure, error: BaseException, function: str, group: type) -> Failure:
-    """Say which method a plugin's process group lacks, where that is what a call raised.
+    """Say which method a plugin's process group lacks, where a call failed because of that.
 
-    torch asks the class for a method of c10d. Where there is none its own, of the base, looks for a
-    backend of the tensor's device instead, and says that there is none. A method that takes other
-    arguments than torch gives is lacking as well. `group` is the class of the process group, of
-    which torch's own has each method.
+    torch calls a method of c10d. Where the class has none, the method of torch's base class looks
+    for a backend of the tensor's device, and says that there is none. A method that does not take
+    the arguments that torch passes counts as lacking, too. `group` is the class of the process
+    group; torch's own have each method.
     """
     if group.__module__.startswith("torch."):
         return failure
@@ -625,8 +627,8 @@ def name_lack(failure: Failure, error: BaseException, function: str, group: type
     found = _ARGUMENTS.match(failure.message)
     if found and hasattr(group, found[1]) and _is_raised_by_caller(error):
         message = (
-            f"torch calls the method `{found[1]}` of the process group {name} with other arguments "
-            f"than it takes: {failure.message}"
+            f"torch calls the method `{found[1]}` of the process group {name} with arguments that "
+            f"it does not take: {failure.message}"
         )
         return replace(failure, kinds=("unsupported",), message=message)
     absent = _absent_methods(function, group) if _NO_METHOD in failure.message else []
@@ -639,9 +641,9 @@ def name_lack(failure: Failure, error: BaseException, function: str, group: type
 
 
 def _absent_methods(function: str, group: type) -> list[str]:
-    """Return the methods that torch may call for a function, and that a class has of torch alone.
+    """Return the methods that torch may call for a function, and that a class only inherits.
 
-    A newer torch calls some by the function's own name: `all_gather_single`.
+    A newer torch calls some by the name of the function: `all_gather_single`.
     """
     of_torch = next(
         (each for each in group.__mro__ if each.__module__.startswith("torch.")), object

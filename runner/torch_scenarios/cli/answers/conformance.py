@@ -302,14 +302,14 @@ def _leave_out_unasked(
     scenarios: Iterable[Scenario],
     places: Mapping[paper.Key, paper.CaseLevel | None],
 ) -> Selection:
-    """Return a selection without the cases that no level asks of the backend; all, if none is."""
+    """Return a selection without the cases that no level asks for; all of them, if none is left."""
     keys = [(each.source.path, each.case) for each in scenarios]
     kept = [key for key in keys if places.get(key, True) is not None]
     if not kept or len(kept) == len(keys):
         return selection
     count = len(keys) - len(kept)
-    noun = "case is" if count == 1 else "cases are"
-    click.echo(f"note: {count} {noun} left out, which no level asks of this backend", err=True)
+    noun, them = ("case is", "it") if count == 1 else ("cases are", "them")
+    click.echo(f"note: {count} {noun} left out: no level asks this backend for {them}", err=True)
     return replace(selection, paths=tuple(f"{path}::{case}" for path, case in kept), keyword=None)
 
 
