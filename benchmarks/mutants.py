@@ -650,7 +650,7 @@ def last_part_of(self: Passing, outputs: Any) -> None:
         outputs[-1].zero_()
 
 
-def elsewhere(name: str) -> Method:
+def move_result(name: str) -> Method:
     """Return a call whose result lies in new memory: views of the tensor keep what they had."""
 
     def call(self: Passing, tensors: Any, *rest: Any) -> Any:
@@ -1044,11 +1044,11 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "barrier_is_early": ("the work of a barrier is done at once", {"barrier": early("barrier")}),
     "all_reduce_elsewhere": (
         "the result lies in new memory, which views of the tensor do not see",
-        {"allreduce": elsewhere("allreduce")},
+        {"allreduce": move_result("allreduce")},
     ),
     "recv_elsewhere": (
         "what arrives lies in new memory, which views of the tensor do not see",
-        {"recv": elsewhere("recv")},
+        {"recv": move_result("recv")},
     ),
     "average_of_the_world": (
         "AVG divides by the ranks of the world, and not of the group",

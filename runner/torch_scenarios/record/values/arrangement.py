@@ -324,7 +324,7 @@ def _rename_nearest(name: str, known: Mapping[str, Arrangement]) -> Iterator[str
 
 #: what to do about rows that no rank has, where no two ranks have the same ones
 TAKE_THE_REST = (
-    "give each row to a rank, also where their number is no multiple of the number of ranks: pad "
+    "give every row to a rank, also those that a division by the number of ranks leaves over: pad "
     "the dimension that is split, or let the last rank take the rest"
 )
 
