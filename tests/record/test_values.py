@@ -146,6 +146,16 @@ def test_a_gather_within_each_line_of_ranks_is_quiet(recording: Recording) -> No
     assert "warning[" not in ran.output, ran.output
 
 
+@pytest.mark.parametrize("over", [pytest.param("", marks=pytest.mark.nightly), "world"])
+def test_a_flat_copy_is_reduced_over_the_ranks_of_one_part(recording: Recording, over: str) -> None:
+    """A copy is known for the gradients that it joins, as tensors in place are."""
+    ran = recording.of("values/odd/flat_copy_of_parts.py", "-n", "4", "--values", OVER=over)
+    assert ran.code == int(over == "world"), ran.output
+    words = "the gradients of different parts of `up.weight` are reduced together"
+    assert (words in ran.output) == (over == "world")
+    assert "same_samples" not in ran.output
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "code"), [("wrong/owners_clip_alone", 1), ("right/owners_clip_together", 0)]
