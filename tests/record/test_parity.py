@@ -20,12 +20,20 @@ from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.record.values.arrangement import UnlikeError, arrange, read_tensor_file
+from torch_scenarios.record.values.arrangement import (
+    Arrangement,
+    UnlikeError,
+    arrange,
+    read_tensor_file,
+)
 from torch_scenarios.record.values.deviation import (
     find_deviations,
+    find_first_output,
     is_left_apart,
     name_arrangement,
 )
+from torch_scenarios.record.values.format.event import ModuleOutput
+from torch_scenarios.record.values.format.record import ValueRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -516,3 +524,27 @@ def test_a_model_that_loads_what_was_trained_is_that_of_one_process_but_for_roun
     else:
         with pytest.raises(UnlikeError, match="not_initialised_alike"):
             arrange(sides[0], {0: sides[1]})
+
+
+@pytest.mark.parametrize("own_name", ["layers.1", "place"])
+def test_rows_that_no_rank_has_are_told_whatever_ranks_call_the_module(own_name: str) -> None:
+    whole = np.arange(32.0).reshape(4, 8)
+    names = ["layers.1", own_name, own_name]
+    values: list[Any] = [
+        {0: {f"out/{name}#0": out}}
+        for name, out in zip(names, (whole, whole[:, :4], whole[:, :4]), strict=True)
+    ]
+    records = [
+        ValueRecord(
+            rank=rank, settings={}, events={ModuleOutput: [ModuleOutput(0, f"{name}#0", "E", -1)]}
+        )
+        for rank, name in enumerate(names)
+    ]
+    held = dict(enumerate(values[1:]))
+    layout = {rank: {f"{own_name}.weight": Arrangement(name="layers.1.weight")} for rank in held}
+    found = find_first_output(
+        records[0], values[0], held, layout, dict(enumerate(records[1:])), step=0
+    )
+    assert found is not None
+    assert "each rank has a part of the 8 rows (dimension 1)" in found.message
+    assert "no rank has rows 4 to 7: several ranks" in found.message

@@ -175,7 +175,7 @@ def find_first_output(
             apart,
         ):
             before = name
-            if lacking := _find_lacking_rows(event, whole, present, records, apart):
+            if lacking := _find_lacking_rows(event, whole, present, records, own_names, apart):
                 return lacking
             continue
         rank = next(
@@ -256,11 +256,17 @@ def _outputs_of_ranks(
 
 
 def _find_lacking_rows(
-    event: ModuleOutput, whole: Array, parts: Mapping[int, Array], records: Records, apart: float
+    event: ModuleOutput,
+    whole: Array,
+    parts: Mapping[int, Array],
+    records: Records,
+    names: Mapping[int, str | None],
+    apart: float,
 ) -> ValueFinding | None:
     """Return a finding where ranks have slices of an output, and some of its rows are on no rank.
 
-    For example, each rank of a split sequence counts its positions from zero.
+    For example, each rank of a split sequence counts its positions from zero. `names` has what each
+    rank calls the module.
     """
     cut = _cut_dimension(whole, [*parts.values()])
     if cut is None or not all(_has_rows(each, whole, cut, apart) for each in parts.values()):
@@ -279,8 +285,9 @@ def _find_lacking_rows(
     rank = [*parts][-1]
     record = records[rank]
     called = next(
-        e for e in record.of(ModuleOutput) if e.turn == event.turn and e.module == event.module
+        e for e in record.of(ModuleOutput) if e.turn == event.turn and e.module == names[rank]
     )
+    shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
     which = f"row {left[0]}"
     if len(left) > 1:
         is_run = left[-1] - left[0] == len(left) - 1
@@ -288,7 +295,7 @@ def _find_lacking_rows(
     return ValueFinding(
         code="not_equivalent",
         message=f"step {event.turn}, forward: each rank has a part of the {len(rows)} rows "
-        f"(dimension {cut}) of the output of `{name}` ({kind}), and no rank has {which}: several "
+        f"(dimension {cut}) of the output of {shown}, and no rank has {which}: several "
         "ranks have the same rows; the modules before it are right",
         ranks=(*parts,),
         rank=rank,
