@@ -328,7 +328,7 @@ def test_processes_that_are_no_whole_world_are_told_with_the_loop_that_starts_th
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 1, done.output
     assert "rank 0 never comes to `init_process_group`" in done.output
-    assert "the processes are started by `for rank in range(1, 2)` (train.py:4)" in done.output
+    assert "the script starts processes by `for rank in range(1, 2)` (train.py:4)" in done.output
 
 
 @pytest.mark.torch

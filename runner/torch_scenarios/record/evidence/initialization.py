@@ -526,7 +526,7 @@ def find_waiting(claims: Sequence[Claim]) -> Iterator[Claim]:
 
 
 def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
-    """Yield where the script itself starts the processes that join, with the loop around it."""
+    """Yield where the script itself starts processes, by the loop around the line if one is."""
     for file, _, _ in claim.place.frames[:1]:
         source = script_at(file)
         for line in source.starts() if source is not None else ():
@@ -534,4 +534,4 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
             loops = (each for each, _ in source.around(line) if isinstance(each, ast.For))
             at = next((each.lineno for each in loops), line)
             place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
-            yield Clause(f"the processes are started by `{source.text(at)}` ({place})")
+            yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")

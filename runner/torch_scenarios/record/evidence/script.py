@@ -27,6 +27,11 @@ MOST_TRACES, MOST_FOLDERS = 12, 3
 MOST_REACHED = 200
 #: what a line reads that differs between ranks by itself
 _OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
+#: what names the rank of a process: no `lora_rank`, which is one of a matrix
+_NAMES_RANK = re.compile(
+    r"\b(?:(?:my|get|global|local|world|node|group|data|tensor|pipeline|parallel|dp|tp|pp)_)*rank\b"
+    r"|\b(?:\w+_)?RANK\b"
+)
 #: a line that keeps the rank, or a variable of the environment, and makes nothing of it
 _KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv).*")
 #: decorators that keep the answers of a function
@@ -154,7 +159,10 @@ class Script:
         ]
 
     def starts(self) -> list[int]:
-        """Return the lines that start processes which run a function of Python's."""
+        """Return the lines that start processes which run a Python function.
+
+        They are `Process(target=work)` and `spawn(work, args=(2,))`; `generator.spawn(4)` is none.
+        """
         return sorted(
             node.lineno
             for node in ast.walk(self.tree)
@@ -162,7 +170,10 @@ class Script:
             and (name := getattr(node.func, "attr", getattr(node.func, "id", "")))
             and (
                 (name == "Process" and any(each.arg == "target" for each in node.keywords))
-                or (name in {"spawn", "start_processes"} and node.args)
+                or (
+                    name in {"spawn", "start_processes"}
+                    and (len(node.args) > 1 or {"args", "nprocs"} & {k.arg for k in node.keywords})
+                )
             )
         )
 
@@ -240,19 +251,40 @@ class Script:
                     yield source, node
 
     def reaches(self, name: str, wanted: Collection[str]) -> bool:
-        """Whether a function, or one that it calls, of the scripts, calls one of some names."""
+        """Whether a function, or one that it calls, of the scripts, calls one of some names.
+
+        A name that the scripts define is their own: it is looked into, and is none of these.
+        """
         waiting, known = [name], {name}
         while waiting and len(known) < MOST_REACHED:
-            for source, function in self.functions(waiting.pop()):
-                for node in ast.walk(function):
+            name = waiting.pop()
+            for begin in (*(found for _, found in self.functions(name)), *self._makers(name)):
+                for node in ast.walk(begin):
                     called = getattr(node, "func", None) if isinstance(node, ast.Call) else None
                     text = getattr(called, "attr", getattr(called, "id", ""))
-                    if text in wanted:
+                    if text in wanted and not self._defines(text):
                         return True
-                    if text and text not in known and source is not None:
+                    if text and text not in known:
                         known.add(text)
                         waiting.append(text)
         return False
+
+    def _defines(self, name: str) -> bool:
+        """Whether this script, or one that it imports, has a function or a class of a name."""
+        return any(
+            isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+            for source in (self, *self.imported())
+            for node in ast.walk(source.tree)
+        )
+
+    def _makers(self, name: str) -> Iterator[ast.FunctionDef]:
+        """Yield what runs where a class of a name, of the scripts, is called: its `__init__`."""
+        for source in (self, *self.imported()):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    for each in node.body:
+                        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+                            yield each
 
     def imported(self) -> Iterator[Script]:
         """Yield the scripts of the same folder, or of one around it, that this one imports."""
@@ -314,9 +346,15 @@ class Script:
         return _OF_RANK.search(self.text(line)) is not None
 
     def chooses(self, line: int) -> bool:
-        """Whether what a line sets is chosen by a condition in it, as `a if x else b`."""
+        """Whether a condition that reads the rank chooses what a line sets: `a if rank else b`."""
         return any(
-            isinstance(node, ast.IfExp) and node.lineno == line for node in ast.walk(self.tree)
+            _NAMES_RANK.search(text)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.IfExp) and node.lineno == line
+            for text in (
+                ast.unparse(node.test),
+                *(source.text(at) for source, at in self.traces(node.test, line)),
+            )
         )
 
     def keeps_rank(self, line: int) -> bool:

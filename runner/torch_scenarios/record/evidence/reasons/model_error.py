@@ -66,7 +66,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         return finding
     decision, own = (fitting or unused)[-1]
     values = list_values(decision, own)
-    chosen = "" if of_model else _tell_chosen(raised[0], decision, folder)
+    chosen = "" if of_model else _tell_chosen(raised[0], folder)
     if chosen:
         finding = replace(finding, notes=(*finding.notes, Clause(chosen)))
     words = f"before that, {count_turns(parted, decision, own)}"
@@ -79,11 +79,10 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     )
 
 
-def _tell_chosen(record: RankRecord, decision: Decision, folder: str) -> str:
+def _tell_chosen(record: RankRecord, folder: str) -> str:
     """Return the line by which ranks choose what the line uses that raised; or nothing.
 
-    That is `x = a if rank == 0 else b`, which may stand far from it. What the `if` before the error
-    is under, and shows already, is left out.
+    That is `x = a if rank == 0 else b`, which may stand far from it.
     """
     for file, line, _ in record.raised_at.frames:
         source = script_at(file)
@@ -97,8 +96,7 @@ def _tell_chosen(record: RankRecord, decision: Decision, folder: str) -> str:
         read = [part for each in calls for part in (each.func, *each.args)]
         read += [each.value for call in calls for each in call.keywords]
         for script, at in source.traces(ast.Tuple(read, ast.Load()), line):
-            is_known = (script.file, at) == (decision.file, decision.line)
-            if not is_known and script.chooses(at) and script.asks_rank(at):
+            if script.chooses(at):
                 used, place = (
                     short(((each, number, ""),), folder)
                     for each, number in ((file, line), (script.file, at))

@@ -1,0 +1,83 @@
+"""What is read in a script that was recorded: who chooses by rank, what starts processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from torch_scenarios.record.evidence.script import Script, script_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written(folder: Path, text: str) -> Script:
+    path = folder / "train.py"
+    path.write_text(text, encoding="utf-8")
+    script = script_at(str(path))
+    assert script is not None
+    return script
+
+
+@pytest.mark.parametrize(
+    ("line", "is_by_rank"),
+    [
+        ("width = 4 if rank == 0 else 5", True),
+        ("width = 4 if is_main else 5", True),
+        ('width = 4 if os.environ["LOCAL_RANK"] == "0" else 5', True),
+        ('device = f"cuda:{rank}" if torch.cuda.is_available() else "cpu"', False),
+        ("width = 4 if lora_rank > 2 else 5", False),
+        ('width = 4 if os.environ.get("FAST") else 5', False),
+        ("width = random.choice(4 if wide else 5)", False),
+        ("width = rank", False),
+    ],
+)
+def test_a_line_chooses_by_rank_where_its_condition_reads_the_rank(
+    tmp_path: Path, line: str, *, is_by_rank: bool
+) -> None:
+    script = written(tmp_path, f"rank = dist.get_rank()\nis_main = rank == 0\n{line}\n")
+    assert script.chooses(3) is is_by_rank
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"),
+    [
+        ("mp.Process(target=work, args=(rank,)).start()", True),
+        ("mp.spawn(work, args=(2,), nprocs=2)", True),
+        ("mp.spawn(work, (2,), 2)", True),
+        ("states = np.random.SeedSequence(1).spawn(4)", False),
+        ("process = psutil.Process(pid)", False),
+    ],
+)
+def test_a_line_starts_processes_where_it_gives_them_a_function(
+    tmp_path: Path, line: str, *, starts: bool
+) -> None:
+    assert written(tmp_path, f"{line}\n").starts() == [1] * starts
+
+
+OWN = """\
+class Trainer:
+    def __init__(self):
+        {made}
+
+
+def work(rank):
+    Trainer()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_reached"),
+    [
+        ("def work(rank):\n    setup(rank)\ndef setup(rank):\n    init_process_group()\n", True),
+        ("def work(rank):\n    trainer = Trainer(strategy='ddp')\n", True),
+        (OWN.format(made="self.steps = 0"), False),
+        (OWN.format(made="init_process_group()"), True),
+    ],
+)
+def test_a_name_that_a_script_defines_is_its_own(
+    tmp_path: Path, text: str, *, is_reached: bool
+) -> None:
+    script = written(tmp_path, text)
+    assert script.reaches("work", {"init_process_group", "Trainer"}) is is_reached
