@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_scenarios.record.evidence.process import FILLS, read_program
+from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
 from torch_scenarios.record.format import (
     Decision,
@@ -154,6 +154,20 @@ def test_a_pipe_that_is_full_has_its_own_advice(tmp_path: Path) -> None:
     line, fix = explain_idle({}, {1: text}, {1: f"`convert`; {FILLS}"}, str(tmp_path))
     assert line.endswith(f"`convert`; {FILLS}")
     assert "`communicate()` in place of `wait()`" in fix
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "is_queue"),
+    [("multiprocessing/queues.py", "get", True), ("subprocess.py", "_wait", False)],
+)
+def test_the_advice_for_a_queue_is_given_at_a_queue_alone(
+    tmp_path: Path, file: str, name: str, *, is_queue: bool
+) -> None:
+    text = stack((f"{LIB}/{file}", 7, name), (str(tmp_path / "train.py"), 3, "main"))
+    program = f"{ENDED}, with exit code 0"
+    line, fix = explain_idle({}, {1: text}, {1: program}, str(tmp_path))
+    assert line.endswith(program)
+    assert ("`get(timeout=)`" in fix) is is_queue
 
 
 @pytest.mark.parametrize(

@@ -272,15 +272,15 @@ def _write_to(pipe: Path) -> bool:
 MOST_COMMAND = 80
 JOINS = "it uses torch with the rank's own RANK"
 FILLS = "what it prints has filled a pipe, from which the rank reads nothing"
-#: how it begins that all processes have ended which a process has started
+#: how the words for a process begin whose children have all ended
 ENDED = "what it has started has ended"
 
 
 def read_program(pid: int) -> str:
     """Return the command of the last program that a process has started and that runs; or nothing.
 
-    A process that it forked, and that runs the same program, does not count. Where all that it has
-    started has ended, and was not asked for, that is returned, with the exit codes.
+    A process that it forked, and that runs the same program, does not count. Where all of its
+    children have ended, and it has not waited for them, the words say so, with their exit codes.
     """
     own, found = _command_of(pid), ""
     ended = _list_ended(pid)

@@ -290,8 +290,9 @@ def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tup
     passed = "\n".join(f"{each.filename} {each.name}" for each in frames[:at])
     for pattern, words, fix in _KNOWN if at else ():
         if pattern.search(passed):
+            if program.startswith(ENDED) and words == OF_QUEUE:
+                return f"at {place} {words}: {program}", _OF_PRODUCER
             more = f": {program}" if program and "program" in words else ""
-            more = f": {program}" if program.startswith(ENDED) and words == OF_QUEUE else more
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
     return None if at else _explain_read(own[0], program, folder) or _explain_lock(own, folder)
@@ -313,12 +314,13 @@ def _explain_read(frame: StackFrame, program: str, folder: str) -> tuple[str, st
 _READS = re.compile(r"\b(?:stdout|stderr)\b")
 
 
+#: what helps where the processes that fill a queue have ended
+_OF_PRODUCER = (
+    "let the process put an end marker (`None`) after its last item, also where it ends early, and "
+    "call `get(timeout=)` only while it `is_alive()`."
+)
 #: what helps, by what is said of a program that a rank has started
 _OF_PROGRAM = {
-    ENDED: (
-        "let the process put a mark (`None`) behind its last item, also where it ends early, and "
-        "ask with `get(timeout=)` while it `is_alive()`."
-    ),
     JOINS: (
         "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, "
         "and waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
@@ -362,7 +364,8 @@ def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | N
 def _find_other_order(own: Sequence[StackFrame], lock: str, folder: str) -> tuple[str, str] | None:
     """Return where two locks are taken in the opposite order, one of which a rank waits for.
 
-    It holds the other one: a thread that has taken the first, and waits for that, waits for ever.
+    The rank holds the other one, so a thread that holds the first and waits for the other never
+    goes on, and neither does the rank.
     """
     for frame in own:
         source = script_at(frame.filename)
@@ -380,8 +383,8 @@ def _find_other_order(own: Sequence[StackFrame], lock: str, folder: str) -> tupl
                     short(((frame.filename, at, ""),), folder) for at in (since, line)
                 )
                 return (
-                    f"and holds `{name}` since {taken}; at {crossed} another thread takes "
-                    f"`{name}` under `{lock}`: each may have the lock that the other waits for"
+                    f"and holds `{name}` since {taken}; at {crossed} the code takes `{name}` "
+                    f"under `{lock}`: a thread there may hold `{lock}` and wait for `{name}`"
                 ), f"take `{lock}` and `{name}` in one order in all threads, or use one lock."
     return None
 
