@@ -51,6 +51,8 @@ _LONELY = re.compile(r"rank (\d+) (sends to|receives from) rank (\d+) in")
 #: the functions that do it, in a script and in a record
 _CALLS = {"send": re.compile(r"\bi?send\b"), "receive": re.compile(r"\bi?recv\b")}
 _OPERATIONS = {"send": "send", "receive": "recv"}
+#: where functions take a tag
+_TAGS = {"send": 3, "isend": 3, "recv": 3, "irecv": 3, "P2POp": 4}
 
 
 def explain_message(
@@ -171,7 +173,7 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             continue
         file, line, _ = call.place.frames[0]
         source = script_at(file)
-        tag = source.argument(line, {"tag"}, {}) if source is not None else None
+        tag = source.argument(line, {"tag"}, _TAGS) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
         set_at = source.assignment(tag, line, in_parts=True)
@@ -182,7 +184,7 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             return Clause(f"{words}; {jump[0].words}"), jump[1]
         passed = _list_tags(finding, records, folder)
         if len({text for _, text, _ in passed}) > 1:
-            ends = [f"rank {rank} passes `{text}` ({at})" for rank, text, at in passed]
+            ends = [f"rank {rank} passes {text} ({at})" for rank, text, at in passed]
             fix = (
                 f"pass at {passed[-1][2]} the tag that {passed[0][2]} passes, or leave it out at "
                 "both: messages keep their order."
@@ -198,7 +200,10 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
 def _list_tags(
     finding: Finding, records: Mapping[int, RankRecord], folder: str
 ) -> list[tuple[int, str, str]]:
-    """Return what ranks pass as a tag in the lines of a finding: rank, text, place; sends first."""
+    """Return what ranks pass as a tag in the lines of a finding: rank, words, place; sends first.
+
+    Nothing where the calls of one end alone are in lines of the scripts.
+    """
     marks = {each.mark.at for each in finding.notes if each.mark is not None}
     found: dict[tuple[str, str], tuple[int, str, str]] = {}
     for rank, call in ((each, call) for each in finding.ranks for call in records[each].calls):
@@ -207,10 +212,13 @@ def _list_tags(
             continue
         file, line, _ = call.place.frames[0]
         source = script_at(file)
-        tag = source.argument(line, {"tag"}, {}) if source is not None else None
-        if source is not None:
-            text = ast.unparse(tag) if tag is not None else "no tag"
-            found.setdefault((call.operation, at), (rank, text, at))
+        if source is None or not source.called(line) & _TAGS.keys():
+            continue  # a function around the call may pass a tag
+        tag = source.argument(line, {"tag"}, _TAGS)
+        text = f"`tag={ast.unparse(tag)}`" if tag is not None else "no tag"
+        found.setdefault((call.operation, at), (rank, text, at))
+    if len({operation for operation, _ in found}) < 2:
+        return []
     return [found[each] for each in sorted(found, key=lambda each: each[0] != "send")]
 
 
