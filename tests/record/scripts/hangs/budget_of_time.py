@@ -2,6 +2,7 @@
 
 Ranks: 2
 Told: while time.monotonic() - begin < budget_s
+Told: each rank reads its own clock there
 """
 
 import time

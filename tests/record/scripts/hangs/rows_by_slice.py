@@ -1,7 +1,7 @@
 """Rows are dealt by a slice, so that ranks have other numbers of batches.
 
 Ranks: 2
-Told: `mine = rows[rank::world]
+Told: which depends on `mine = rows[rank::world]` (rows_by_slice.py:14)
 """
 
 import torch

@@ -29,8 +29,8 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: loops over data
 _BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
-#: what a condition reads that goes on by itself, on each rank's own
-_CLOCKS = re.compile(r"\btime\b|monotonic|perf_counter|\bnow\b|elapsed|deadline|budget")
+#: calls that read a clock of the rank's own
+_CLOCKS = re.compile(r"\b(?:time|monotonic|perf_counter|process_time)(?:_ns)?\(|\b(?:utc)?now\(")
 
 
 def find_turns(
@@ -75,30 +75,45 @@ def find_turns(
             + _origin_of_loop(text, line, file, folder)
             + (f"; before it, {before}" if before else "")
         )
-        fix = _advise(text, place, is_batch=is_backward or bool(_BATCHES.search(text)))
-        if not fix.endswith("."):
-            fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
+        fix = _advise(text, (file, line), place, is_backward=is_backward)
         return clause, f"let the ranks decide that `if` alike, and {fix}" if before else fix
     return None
 
 
-def _advise(text: str, place: str, *, is_batch: bool) -> str:
+def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
     """Return how ranks take as many turns of a loop, by what it goes on for."""
     if text.startswith("while "):
-        clock = "each rank reads its own clock there: " * bool(_CLOCKS.search(text))
+        clock = "each rank reads its own clock there: " * _reads_clock(*at)
         return (
             f"{clock}end the loop at {place} by what all ranks decide alike: let one of them "
             "decide and `broadcast` it, or `all_reduce` a flag in each turn."
         )
     turns = f"give every rank as many turns of the loop at {place}: "
-    if is_batch:
+    if is_backward or _BATCHES.search(text):
+        join = "; with DDP also `with Join([model]):` around the loop" * is_backward
         return (
             f"{turns}uneven batches need `drop_last=True` (of the sampler and the loader), or one "
-            "number of steps that the ranks agree on"
+            f"number of steps that the ranks agree on{join}."
         )
     return (
         f"{turns}let it go over the same on all ranks, or agree on its length first (an "
         "`all_reduce` with `op=max`)."
+    )
+
+
+def _reads_clock(file: str, line: int) -> bool:
+    """Whether the condition of a `while`, or what it reads, calls a clock."""
+    source = script_at(file)
+    if source is None:
+        return False
+    return any(
+        _CLOCKS.search(text)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.While) and node.test.lineno == line
+        for text in (
+            ast.unparse(node.test),
+            *(script.text(at) for script, at in source.traces(node.test, line)),
+        )
     )
 
 
@@ -268,9 +283,9 @@ def _longer_loop(
 
 
 def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
-    """Return where the script sets the one variable that bounds a loop, and what it has by rank.
+    """Return where the script sets the one variable that bounds a loop, and what that depends on.
 
-    Or nothing.
+    That is the nearest line which reads what differs between ranks by itself. Or nothing.
     """
     source = script_at(file)
     if source is None:
@@ -285,7 +300,7 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
             shown = f"{script.text(at)}, :{at}"
             if script.asks_rank(at) and not script.keeps_rank(at) and shown not in known:
                 place = short(((script.file, at, ""),), folder)
-                return f"{words}, which is made by rank: `{script.text(at)}` ({place})"
+                return f"{words}, which depends on `{script.text(at)}` ({place})"
     return words
 
 
