@@ -817,29 +817,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset(
-    {
-        "s",
-        "g",
-        "k",
-        "n",
-        "d",
-        "p",
-        "v",
-        "t",
-        "y",
-        "i",
-        "j",
-        "q",
-        "o",
-        "m",
-        "u",
-        "h",
-        "z",
-        "unit",
-        "buffers",
-    }
-)
+_ASIDE = frozenset({*"sgkndpvtyijqomuhz", "unit", "buffers"})
 
 
 def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int, bool]]) -> str:

@@ -981,7 +981,12 @@ class Recorder:
             module: Any = args[0] if args else kwargs.get("module")
             buffers = module.named_buffers() if hasattr(module, "named_buffers") else ()
             is_lazy = self.torch.nn.parameter.is_lazy
-            shapes = {name: [*each.shape] for name, each in buffers if not is_lazy(each)}
+            unsent = {*getattr(module, "_ddp_params_and_buffers_to_ignore", ())}
+            shapes = {
+                name: [*each.shape]
+                for name, each in buffers
+                if name not in unsent and not is_lazy(each)
+            }
             if shapes:  # before DDP broadcasts them: another shape may end the process there
                 named = dict([*shapes.items()][:MOST_BUFFERS])
                 self._put(json.dumps(["buffers", self.sites.of(frame_of(1)).number, named]))
@@ -1220,9 +1225,10 @@ def _name_parameters(words: str) -> str:
 def _trace_of(error: BaseException) -> str:
     """Return the traceback of another process that an error has in its words; or nothing."""
     try:
-        return str(error).rpartition(_ELSEWHERE)[2]
+        _, begins, trace = str(error).rpartition(_ELSEWHERE)
     except Exception:  # a handler of a signal may raise while an error is looked at
         return ""
+    return trace if begins else ""
 
 
 def _find_places(error: BaseException) -> list[list[Any]]:
@@ -1235,7 +1241,7 @@ def _find_places(error: BaseException) -> list[list[Any]]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not is_foreign(frame.filename)
     ]
-    texts = (_trace_of(each) for each in (error.__cause__, error) if each)
+    texts = (_trace_of(each) for each in (error.__cause__, error) if each is not None)
     elsewhere = [
         [file, int(line), linecache.getline(file, int(line)).strip()[:MOST_LINE]]
         for text in texts
