@@ -432,6 +432,22 @@ def test_the_table_has_what_cost_says_of_each_file(
         assert words in weighed["error"]
 
 
+def test_a_tag_of_a_file_is_no_form_of_a_step_that_was_not_planned(tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(SMALL, encoding="utf-8")
+    asked = ("--topology", MACHINE, "--gpus", "16", "--most", "1", "-o", str(tmp_path / "ways"))
+    assert CliRunner().invoke(cli, ["plan", str(model), *asked]).exit_code == 0
+    (file,) = (tmp_path / "ways").glob("*.yaml")
+    text = file.read_text(encoding="utf-8")
+    assert "tags: [planned]\n" in text
+    intervals = []
+    for tags in ("[]", "[experts]", "[planned, experts]"):
+        file.write_text(text.replace("[planned]", tags), encoding="utf-8")
+        weighed = CliRunner().invoke(cli, ["cost", str(file), "--topology", MACHINE, "--json", "-"])
+        intervals.append(json.loads(weighed.stdout)["cases"][0]["interval_us"])
+    assert intervals[0] == intervals[1] != intervals[2]
+
+
 @pytest.mark.parametrize(
     ("name", "like", "memory"),
     [

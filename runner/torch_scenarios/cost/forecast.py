@@ -469,7 +469,8 @@ def forecast(
         model       steps, nccl, table or torch; the topology's own where it is None
         algorithm   that collectives shall take, as `ring`; `best` is the quickest
         reckoned    what it states of kernels and hosts was reckoned by the topology's own numbers
-        forms       PLANNED where formulas reckoned it, and what else it is compared by: FORMS
+        forms       PLANNED where formulas reckoned it, and then those of FORMS that it has; others
+                    are no forms, and say nothing without PLANNED
         worse       slow ranks, lost NICs: it then says how long the program takes without that, too
 
     Raises ScenarioError where the topology cannot tell.
@@ -531,7 +532,7 @@ def forecast(
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
     made = replace(made, late=late, **times)
-    for form in FORMS if reckoned else ():
+    for form in FORMS if reckoned and is_planned else ():
         made = _widen(made, form) if form in forms else made
     waits = dict.fromkeys(each.step for each in _pauses(played) if each.synchronizes)
     if waits:
