@@ -12,7 +12,7 @@ one at some distance. About 80 % of the rows of a project that took part in no c
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import exp, log, log2, sqrt
 from pathlib import Path
@@ -139,16 +139,16 @@ class ComparedStep(Struct, frozen=True):
 @cache
 def steps() -> tuple[ComparedStep, ...]:
     """Return the steps that others measured, but those that something was fitted to."""
-    with (COMPARED / "steps.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            ComparedStep(
-                row["kind"],
-                row["gpu"],
-                log(float(row["forecast"]) / float(row["measured"])),  # tokens a second
-                row["set"],
-            )
-            for row in csv.DictReader(file)
-        )
+    return tuple(_read_steps("steps.csv"))
+
+
+def _read_steps(name: str, form: str = "") -> Iterator[ComparedStep]:
+    """Yield the steps of a file; of a form where one is given."""
+    with (COMPARED / name).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if not form or row["form"] == form:
+                ratio = float(row["forecast"]) / float(row["measured"])  # tokens a second
+                yield ComparedStep(row["kind"], row["gpu"], log(ratio), row["set"])
 
 
 @cache
@@ -195,17 +195,7 @@ def form_ratios(form: str) -> Mapping[str, tuple[float, ...]]:
 @cache
 def planned_steps() -> tuple[ComparedStep, ...]:
     """Return the published steps that plan's formulas were compared with, without another form."""
-    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            ComparedStep(
-                row["kind"],
-                row["gpu"],
-                log(float(row["forecast"]) / float(row["measured"])),  # tokens a second
-                row["set"],
-            )
-            for row in csv.DictReader(file)
-            if row["form"] == PLANNED
-        )
+    return tuple(_read_steps("planned.csv", PLANNED))
 
 
 @cache
