@@ -412,9 +412,9 @@ def test_dtypes_apart_are_told_with_the_line_that_makes_the_tensor(tmp_path: Pat
     assert "(`dtype=`)" in str(found.fix)
 
 
-def test_groups_in_another_order_are_told_with_the_loop_and_what_orders_it(tmp_path: Path) -> None:
-    at = place(script(tmp_path, GROUPS), 4)
-    records = {
+def groups_in_two_orders(at: ScriptPlace) -> dict[int, RankRecord]:
+    """Two ranks that make the groups of one rank each, rank 1 in the opposite order."""
+    return {
         rank: RankRecord(
             rank=rank,
             world_size=2,
@@ -425,11 +425,35 @@ def test_groups_in_another_order_are_told_with_the_loop_and_what_orders_it(tmp_p
         )
         for rank in (0, 1)
     }
+
+
+def test_groups_in_another_order_are_told_with_the_loop_and_what_orders_it(tmp_path: Path) -> None:
+    at = place(script(tmp_path, GROUPS), 4)
+    records = groups_in_two_orders(at)
     (found,) = add_reasons([finding("group_creation", 0, 1)], records, str(tmp_path))
     assert found.notes[0].words == (
         "`for i in layout.in_order()` (train.py:3) makes another group on some ranks: "
         "`return sorted(self.members, key=self.is_other)` (train.py:2)"
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "lines"),
+    [
+        ("os.listdir(folder)", ("names.reverse()` (train.py:2)", "listdir(folder)` (train.py:1)")),
+        ("list(metrics)", ("names.reverse()` (train.py:2)",)),
+    ],
+)
+def test_a_list_that_is_reversed_is_told_with_what_gives_it_another_order(
+    tmp_path: Path, made: str, lines: tuple[str, ...]
+) -> None:
+    text = f"names = {made}\nnames.reverse()\nfor name in names:\n    new_group(name)\n"
+    at = place(script(tmp_path, text), 4)
+    records = groups_in_two_orders(at)
+    (found,) = add_reasons([finding("group_creation", 0, 1)], records, str(tmp_path))
+    words = found.notes[0].words
+    assert [line in words for line in lines] == [True] * len(lines)
+    assert words.count("train.py:1)") == len(lines) - 1
 
 
 def test_a_way_out_comes_before_the_turns_of_a_comprehension(tmp_path: Path) -> None:

@@ -597,7 +597,7 @@ def _taken(node: ast.With) -> set[str]:
     return {ast.unparse(each.context_expr) for each in node.items}
 
 
-#: methods of a list, and functions of one, that put it in another order
+#: methods of a list, and functions that take one, which change its order
 _REORDERING = frozenset({"shuffle", "sort", "reverse", "insert"})
 
 

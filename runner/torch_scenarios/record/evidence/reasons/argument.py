@@ -345,9 +345,11 @@ def _explain_order(
     returned, generator = source.returns(node.iter), source.generator(node.iter)
     made = [(source, returned)] if returned else []
     made += [generator] if generator is not None and not made else []
-    changed = source.changes(node.iter, node.lineno)
-    made += [(source, changed)] if changed and not made else []
-    made += [(source, at) for at in source.origins(node.iter, node.lineno)[:1] if not made]
+    if not made:  # `reverse` and `insert` keep an order that the list has had by what made it
+        changed = source.changes(node.iter, node.lineno)
+        made += [(source, changed)] if changed else []
+        origins = source.origins(node.iter, node.lineno)[:1]
+        made += [(source, at) for at in origins if not changed or source.asks_rank(at)]
     for script, at in made:
         words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
         if _READY.search(script.text(at)):
