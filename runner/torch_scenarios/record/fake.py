@@ -671,7 +671,7 @@ class Spawner:
             self._recorder.is_spawned = False
 
 
-#: what makes the first group of a process: torch, accelerate, DeepSpeed, and what torch calls it by
+#: calls of torch, accelerate, DeepSpeed, transformers and Lightning that make the first group
 _FIRST_GROUP = frozenset(
     {
         *("init_process_group", "init_device_mesh", "init_distributed", "init_rpc"),
