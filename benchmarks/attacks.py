@@ -50,7 +50,7 @@ SECTIONS = (
         name="intruder",
         tests=(
             "tests/torch/test_intruder.py",
-            "tests/processes/test_office.py",
+            "tests/processes/test_local_store.py",
             "tests/unit/test_letters.py",
             "tests/unit/test_rendezvous.py",
         ),

@@ -26,7 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import torch_scenarios
 from benchmarks.measure import Row, show
 from torch_scenarios.expressions.functions import TorchArrays
-from torch_scenarios.worker.board import Board, Converter, FromDevice
+from torch_scenarios.worker.board import Board, Converter, DeviceCopies
 from torch_scenarios.worker.device import completion_on
 from torch_scenarios.worker.program import Program
 from torch_scenarios.worker.world import World
@@ -158,7 +158,7 @@ def ours_s(plan: Any) -> float:
     world = World(torch, plan, 0, DEVICE)
     world.start(FakeStore(), "fake")
     board = (
-        Board(0, Converter(torch, FromDevice(torch, DEVICE)), completion.seconds)
+        Board(0, Converter(torch, DeviceCopies(torch, DEVICE)), completion.seconds)
         if completion.enqueues
         else Board(0, Converter(torch))
     )

@@ -18,7 +18,7 @@ from hosts import IP, LONG, SUM, Hosts, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hosts import Ended
+    from hosts import RanksEnded
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def begun(hosts: Hosts) -> None:
     hosts.until(lambda: "a_before" in hosts.output(0))
 
 
-def check_reported(ended: Ended, *, rank: int, host: str) -> None:
+def check_reported(ended: RanksEnded, *, rank: int, host: str) -> None:
     """Assert that rank 0's node has reported everything, and who was lost."""
     assert all(code != 0 for code in ended.codes), ended
     assert ended.verdicts == {

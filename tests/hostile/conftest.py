@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hostile_batch import Ended
+from hostile_batch import RanksEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ended(
-    batch: Callable[[Path, Sequence[str]], Ended],
+    batch: Callable[[Path, Sequence[str]], RanksEnded],
     record_property: Callable[[str, object], None],
-) -> Callable[[Path, Sequence[str]], Ended]:
+) -> Callable[[Path, Sequence[str]], RanksEnded]:
     """Return what runs `scenario ARGUMENTS` in a folder, and keeps how it ended for the report."""
 
-    def run(folder: Path, arguments: Sequence[str]) -> Ended:
+    def run(folder: Path, arguments: Sequence[str]) -> RanksEnded:
         end = batch(folder, arguments)
         kept = {
             "command": " ".join(["scenario", *arguments]),
@@ -38,7 +38,7 @@ def ended(
 
 
 @pytest.fixture(scope="session")
-def batch() -> Iterator[Callable[[Path, Sequence[str]], Ended]]:
+def batch() -> Iterator[Callable[[Path, Sequence[str]], RanksEnded]]:
     """Return what runs `scenario ARGUMENTS` in a folder, within bounds."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}
     with subprocess.Popen(
@@ -52,10 +52,10 @@ def batch() -> Iterator[Callable[[Path, Sequence[str]], Ended]]:
         assert asked is not None
         assert answered is not None
 
-        def run(folder: Path, arguments: Sequence[str]) -> Ended:
+        def run(folder: Path, arguments: Sequence[str]) -> RanksEnded:
             print(json.dumps([str(folder), list(arguments)]), file=asked, flush=True)
             answer: dict[str, Any] = json.loads(answered.readline())
-            return Ended(**answer)
+            return RanksEnded(**answer)
 
         yield run
         asked.close()

@@ -35,7 +35,7 @@ FORBIDDEN = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "sock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RanksEnded:
     """How a command ended: its exit code (a signal is negative), its cost, what it said and did.
 
     `size` is how many bytes it said, of which `said` keeps the first; `did` are the files it opened

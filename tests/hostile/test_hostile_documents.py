@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from _pytest.mark import ParameterSet
-    from hostile_batch import Ended
+    from hostile_batch import RanksEnded
 
 GOOD = """\
 world_size: 2
@@ -148,7 +148,7 @@ def test_what_is_no_document_is_refused_at_once(
     command: tuple[str, ...],
     name: str,
     tmp_path: Path,
-    ended: Callable[[Path, Sequence[str]], Ended],
+    ended: Callable[[Path, Sequence[str]], RanksEnded],
 ) -> None:
     file, code = READERS[command]
     (tmp_path / "pyproject.toml").touch()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hostile_batch import CPU_S, MEMORY_BYTES, Ended
+from hostile_batch import CPU_S, MEMORY_BYTES, RanksEnded
 from hostile_table import TABLE, Row
 
 from torch_scenarios.limits import DEFAULT
@@ -50,7 +50,7 @@ def test_a_hostile_file_ends_with_its_code(
     command: tuple[str, ...],
     cpu_s: float,
     tmp_path: Path,
-    ended: Callable[[Path, Sequence[str]], Ended],
+    ended: Callable[[Path, Sequence[str]], RanksEnded],
 ) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text(f"world_size: {SECRET}\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Process
 from torch_scenarios.operations import BY_NAME
-from torch_scenarios.operations.base import Collective, Ending, Local, ProgramError
+from torch_scenarios.operations.base import Collective, Local, ProcessExit, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -195,8 +195,8 @@ def test_a_refused_root_is_nobodys(enter: Enter) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "words", "label"),
     [
-        ("kill", Ending, "SIGKILL", "fault kill"),
-        ("exit", Ending, "exit 1", "fault exit"),
+        ("kill", ProcessExit, "SIGKILL", "fault kill"),
+        ("exit", ProcessExit, "exit 1", "fault exit"),
         ({"raise": "boom"}, ProgramError, "boom", "fault raise"),
     ],
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import torch_scenarios
 from torch_scenarios.execution.letters import Secret
-from torch_scenarios.execution.office import Office
+from torch_scenarios.execution.local_store import LocalStore
 from torch_scenarios.execution.protocol import BEGUN, Assignment, Supervision
 from torch_scenarios.execution.supervisor import Supervisor
 
@@ -25,8 +25,8 @@ STOPPED = {1: "process 7 is stopped (SIGSTOP or the like)"}
 
 
 @pytest.fixture
-def office() -> Iterator[Office]:
-    found = Office(Secret.random())
+def local_store() -> Iterator[LocalStore]:
+    found = LocalStore(Secret.random())
     found.start()
     yield found
     found.close()
@@ -34,14 +34,14 @@ def office() -> Iterator[Office]:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_worker_that_stops_before_the_scenario_began_leaves_it_unbegun(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool
+    local_store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool
 ) -> None:
     monkeypatch.setattr(secrets, "token_hex", lambda _: NONCE)
     scenario, _ = loaded(SUM, tmp_path)
     order = Assignment(number=1, plan=torch_scenarios.plan(scenario), backend="gloo")
     if begun:
-        office.set(f"{replace(order, nonce=NONCE).place}/{BEGUN}", b"1")
-    supervisor = Supervisor(office, dict, lambda _: STOPPED)
+        local_store.set(f"{replace(order, nonce=NONCE).place}/{BEGUN}", b"1")
+    supervisor = Supervisor(local_store, dict, lambda _: STOPPED)
     found = supervisor.run(order, Supervision(world_size=2, patience_s=60.0))
     assert found.lost == STOPPED
     assert found.unbegun == (not begun)

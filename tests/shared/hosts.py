@@ -80,7 +80,7 @@ def _ip(*words: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RanksEnded:
     """What a launch came to: exit codes and output by host, and the JSON report where there is one.
 
     `seconds` is the time from what was done to it, or from its start, to the end of the last host.
@@ -348,15 +348,15 @@ class Hosts:
         until(seen)
         self._since_s = time.monotonic()
 
-    def ended(self, within_s: float = START_S) -> Ended:
+    def ended(self, within_s: float = START_S) -> RanksEnded:
         """Wait for every host's torchrun, and return what the launch came to."""
         return self._ended(self.agents, within_s)
 
-    def ended_on(self, number: int, within_s: float) -> Ended:
+    def ended_on(self, number: int, within_s: float) -> RanksEnded:
         """Wait for one host's torchrun only."""
         return self._ended([self.agents[number]], within_s)
 
-    def _ended(self, agents: list[subprocess.Popen[bytes]], within_s: float) -> Ended:
+    def _ended(self, agents: list[subprocess.Popen[bytes]], within_s: float) -> RanksEnded:
         deadline_s = time.monotonic() + within_s
         for agent in agents:
             agent.wait(timeout=max(0.0, deadline_s - time.monotonic()))
@@ -364,7 +364,7 @@ class Hosts:
         report = None
         if self._report.exists():
             report = json.loads(self._report.read_text(encoding="utf-8"))
-        return Ended(
+        return RanksEnded(
             codes=tuple(agent.poll() for agent in self.agents),
             output=tuple(self.output(number) for number in range(len(self.names))),
             seconds=seconds,

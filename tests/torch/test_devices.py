@@ -89,7 +89,7 @@ dist.recv = hang
 dist.broadcast = lose
 dist.barrier = wait_on_the_host
 torch_scenarios.worker.serve.completion_on = lambda torch, device: Device()
-torch_scenarios.worker.serve.FromDevice = lambda torch, device: torch.stack
+torch_scenarios.worker.serve.DeviceCopies = lambda torch, device: torch.stack
 '''
 
 #: makes the host take every backend for one on devices, so that it asks for proof after a hang

@@ -10,7 +10,7 @@ import pytest
 
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.worker.board import MOST_ON_DEVICE, Board, Site, TakenStep
-from torch_scenarios.worker.device import WithAnEvent, WithTheCall, completion_on
+from torch_scenarios.worker.device import DeviceCompletion, HostCompletion, completion_on
 
 
 def taken(board: Board, index: int, *, communicates: bool = True) -> TakenStep:
@@ -121,12 +121,12 @@ FAKE_TORCH.cuda = FakeCuda  # type: ignore[attr-defined]
 
 def test_a_gpu_completes_with_events_and_a_cpu_with_the_call() -> None:
     on_gpu = completion_on(FAKE_TORCH, Device("cuda"))
-    assert isinstance(on_gpu, WithAnEvent)
+    assert isinstance(on_gpu, DeviceCompletion)
     on_gpu.begin()
     on_gpu.mark()
     assert on_gpu.seconds(on_gpu.mark()) == 0.5
     on_cpu = completion_on(FAKE_TORCH, Device("cpu"))
-    assert isinstance(on_cpu, WithTheCall)
+    assert isinstance(on_cpu, HostCompletion)
     assert on_cpu.mark() is None  # type: ignore[func-returns-value]
 
 
@@ -140,7 +140,7 @@ def test_a_scenario_begins_once_the_device_has_what_it_holds() -> None:
 
     torch = ModuleType("torch")
     torch.cuda = type("Cuda", (FakeCuda,), {"Event": Noting})  # type: ignore[attr-defined]
-    WithAnEvent(torch).begin()
+    DeviceCompletion(torch).begin()
     assert [event.asked for event in events] == [3]
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError
-from torch_scenarios.execution.protocol import RankReport, Unable
+from torch_scenarios.execution.protocol import RankReport, WorldFailed
 from torch_scenarios.execution.supervisor import (
     BETWEEN_HOSTS_S,
     Findings,
@@ -146,7 +146,7 @@ def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Pa
 def test_a_rank_that_could_not_start_is_named(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     unable = Findings(
-        told={}, stuck={}, unable={1: Unable(rank=1, reason="no route")}, died={}, usable=False
+        told={}, stuck={}, unable={1: WorldFailed(rank=1, reason="no route")}, died={}, usable=False
     )
     with pytest.raises(LaunchError, match="no route"):
         observe(program, unable, simulate(program))

@@ -10,7 +10,7 @@ import pytest
 
 from torch_scenarios.execution.protocol import ABSENT
 from torch_scenarios.model.trace import Failure, RankTrace
-from torch_scenarios.worker.watcher import Running
+from torch_scenarios.worker.watcher import WatchedScenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class Rank:
         world.poison, world.error = self.let_go, lambda: None
         more: dict[str, Any] = {"backend": "nccl", "world": world, "cut": lambda: None}
         store: Any = SimpleNamespace()
-        self.running = Running(store, "scenario/1", board, **more)  # type: ignore[arg-type]
+        self.running = WatchedScenario(store, "scenario/1", board, **more)  # type: ignore[arg-type]
         self._meanwhile = account
 
     def stand_at(self, record: object, fail: Callable[..., None]) -> None:

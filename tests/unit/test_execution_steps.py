@@ -19,8 +19,8 @@ from torch_scenarios.model.process import Process
 from torch_scenarios.operations.barrier import Barrier
 from torch_scenarios.operations.base import GroupCreation, Local, Waiting
 from torch_scenarios.worker.board import Board
-from torch_scenarios.worker.device import WithTheCall
-from torch_scenarios.worker.program import Broken, Program, convert
+from torch_scenarios.worker.device import HostCompletion
+from torch_scenarios.worker.program import BrokenCallError, Program, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ def taken(
         world,
         NumpyArrays(),
         board=board,
-        completion=WithTheCall(),
+        completion=HostCompletion(),
         broken=lambda: False,
     )
     return world.dist.calls, board.account(program.prepare() or program.run())
@@ -311,9 +311,9 @@ def test_a_call_that_the_supervisor_broke_says_nothing(tmp_path: Path) -> None:
 
     world.dist.during = breaks
     program = Program(
-        found, world, NumpyArrays(), board=board, completion=WithTheCall(), broken=lambda: True
+        found, world, NumpyArrays(), board=board, completion=HostCompletion(), broken=lambda: True
     )
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenCallError):
         program.prepare() or program.run()
     assert [event.state for event in board.account("blocked").events] == [
         "done",

@@ -126,7 +126,7 @@ def _stuck(trace: Trace) -> Trace:
     return replace(trace, outcome="deadlock", ranks=ranks)
 
 
-class Heard(AtEnd):
+class LastBeat(AtEnd):
     """Keeps what began and what was reported, as one story."""
 
     def __init__(self) -> None:
@@ -151,10 +151,10 @@ def went(
     limits: Limits | None = None,
     stop_at_failure: bool = False,
     repeat: int = 1,
-) -> tuple[Outcome, Heard]:
+) -> tuple[Outcome, LastBeat]:
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    heard = Heard()
+    heard = LastBeat()
     selection = Selection(paths=(str(folder),), limits=limits or Limits())
     outcome = run(
         selection,

@@ -15,11 +15,11 @@ import pytest
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.letters import ForgedError, Secret, decode, encode
 from torch_scenarios.execution.protocol import (
-    Alive,
     Inbox,
     Outbox,
+    RankAlive,
+    RankStuck,
     SealedStore,
-    Stuck,
     open_parts,
     put,
 )
@@ -70,7 +70,7 @@ class Memory:
         [1, [2, (3,)], {"a": {4}, (1, 2): frozenset({5})}],
         range(2, 9, 3),
         array("d", [1.5]),
-        Stuck(rank=3, position=(1, (2, 3))),
+        RankStuck(rank=3, position=(1, (2, 3))),
     ],
     ids=repr,
 )
@@ -135,7 +135,7 @@ def letter(*parts: object, kinds: tuple[str, ...] = ("list",), whole: object = N
         letter([-1, []]) + b"\0",
         letter([0, []], kinds=("eval",)),
         letter([0, []], kinds=("Popen",)),
-        letter([0, [1]], kinds=("Stuck",)),
+        letter([0, [1]], kinds=("RankStuck",)),
         letter([0, [0, "object"]], kinds=("array",)),
         letter([0, [[0]]], kinds=("operation",)),
     ],
@@ -168,7 +168,7 @@ def test_a_pickle_that_another_program_puts_into_a_mailbox_is_never_read(tmp_pat
 def test_a_message_under_another_secret_is_not_read() -> None:
     store = Memory()
     outbox, _ = mail(store, Secret.random())
-    outbox.post(Alive(rank=0))
+    outbox.post(RankAlive(rank=0))
     _, inbox = mail(store, Secret.random())
     with pytest.raises(ForgedError):
         inbox.take(0.0)
@@ -177,11 +177,11 @@ def test_a_message_under_another_secret_is_not_read() -> None:
 def test_a_message_holds_in_its_own_place_alone() -> None:
     store, secret = Memory(), Secret.random()
     outbox, inbox = mail(store, secret)
-    outbox.post(Alive(rank=0))
+    outbox.post(RankAlive(rank=0))
     store.set("mail/2", store.get("mail/1"))
     parts = inbox.take(0.0)
     assert parts is not None
-    assert open_parts(parts, Alive) == Alive(rank=0)
+    assert open_parts(parts, RankAlive) == RankAlive(rank=0)
     with pytest.raises(ForgedError):
         inbox.take(0.0)
     with pytest.raises(ForgedError):
@@ -211,6 +211,6 @@ def test_large_values_travel_in_sealed_pieces() -> None:
 
 def test_another_message_than_the_one_that_is_due_is_refused() -> None:
     store = SealedStore(Memory(), "run/0", Secret.random())
-    put(store, "order/1", Alive(rank=0))
+    put(store, "order/1", RankAlive(rank=0))
     with pytest.raises(LaunchError, match="another message of this launch was due"):
-        open_parts([store.get("order/1")], Stuck)
+        open_parts([store.get("order/1")], RankStuck)

@@ -9,7 +9,7 @@ import pytest
 from torch_scenarios.cli.run import COMMAND_LINE, read
 from torch_scenarios.execution.heartbeat import SILENT_S
 from torch_scenarios.execution.nodes import SILENCE_S, Beat, Nodes, difference
-from torch_scenarios.execution.protocol import Hello
+from torch_scenarios.execution.protocol import WorkerReady
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +59,8 @@ def test_a_quiet_rank_is_lost_after_the_time_that_its_scenario_allows() -> None:
     assert nodes.find_lost(more_s=10.0) == {}
 
 
-def hello(rank: int, *, digest: str = "", **versions: str) -> Hello:
-    return Hello(
+def hello(rank: int, *, digest: str = "", **versions: str) -> WorkerReady:
+    return WorkerReady(
         rank=rank, pid=rank, host=f"node{rank}", versions={**VERSIONS, **versions}, digest=digest
     )
 

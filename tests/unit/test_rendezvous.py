@@ -21,8 +21,8 @@ from torch_scenarios.execution.rendezvous import (
     Endpoint,
     Gate,
     LeaveNode,
-    Offer,
-    Talk,
+    NodeConnection,
+    NodeOffer,
 )
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Door:
         assert len(listeners) == 1
         self.gate = Gate(listeners, self.endpoint, Secret(TOKEN), self.lines.append)
 
-    def until(self, seen: Callable[[], object]) -> list[tuple[Talk, Offer]]:
+    def until(self, seen: Callable[[], object]) -> list[tuple[NodeConnection, NodeOffer]]:
         """Listen until something is so; return the nodes that came."""
-        came: list[tuple[Talk, Offer]] = []
+        came: list[tuple[NodeConnection, NodeOffer]] = []
         for _ in range(3000):
             if seen():
                 break
@@ -58,14 +58,16 @@ class Door:
         assert seen(), self.lines
         return came
 
-    def joined(self, secret: Secret, count: int = 2) -> tuple[Talk, tuple[Talk, Offer]]:
+    def joined(
+        self, secret: Secret, count: int = 2
+    ) -> tuple[NodeConnection, tuple[NodeConnection, NodeOffer]]:
         """Let a node with the token in; return both ends."""
-        found: list[Talk] = []
-        came: list[tuple[Talk, Offer]] = []
+        found: list[NodeConnection] = []
+        came: list[tuple[NodeConnection, NodeOffer]] = []
 
         def join() -> None:
             talk = self.endpoint.reach(secret, lambda _: None)
-            talk.say(Offer(host="node1", count=count))
+            talk.say(NodeOffer(host="node1", count=count))
             found.append(talk)
 
         thread = threading.Thread(target=join)
@@ -89,7 +91,7 @@ def door() -> Iterator[Door]:
 def test_a_node_with_the_token_is_let_in_and_both_are_understood(door: Door) -> None:
     theirs, (ours, offer) = door.joined(Secret(TOKEN))
     with closing(theirs), closing(ours):
-        assert offer == Offer(host="node1", count=2)
+        assert offer == NodeOffer(host="node1", count=2)
         ours.say(LeaveNode(code=3))
         assert theirs.hear(MISSED_S) == LeaveNode(code=3)
     assert door.lines == []
@@ -135,7 +137,7 @@ def test_of_what_does_not_have_the_token_64_bytes_are_read(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
-    monkeypatch.setattr(Talk, "open", lambda *words: opened.append(words))
+    monkeypatch.setattr(NodeConnection, "open", lambda *words: opened.append(words))
     with connected(door) as line:
         line.sendall(bytes(NONCE + SEAL) + bytes(100_000))
         door.until(lambda: door.lines)
@@ -162,12 +164,12 @@ def framed(session: Secret, body: bytes, place: str = "other/0") -> bytes:
 BODIES = {
     "an empty list": b"\x90",
     "json": b"[]",
-    "a count below 1": {"type": "Offer", "host": "x", "count": -5},
-    "a billion ranks": {"type": "Offer", "host": "x", "count": 1_000_000_000},
-    "infinity": {"type": "Offer", "host": "x", "count": float("inf")},
-    "no host": {"type": "Offer", "host": "", "count": 1},
-    "a long host": {"type": "Offer", "host": "x" * 300, "count": 1},
-    "one field more": {"type": "Offer", "host": "x", "count": 1, "run": "rm"},
+    "a count below 1": {"type": "NodeOffer", "host": "x", "count": -5},
+    "a billion ranks": {"type": "NodeOffer", "host": "x", "count": 1_000_000_000},
+    "infinity": {"type": "NodeOffer", "host": "x", "count": float("inf")},
+    "no host": {"type": "NodeOffer", "host": "", "count": 1},
+    "a long host": {"type": "NodeOffer", "host": "x" * 300, "count": 1},
+    "one field more": {"type": "NodeOffer", "host": "x", "count": 1, "run": "rm"},
     "another message": {"type": "StartRanks", "host": "x", "count": 1},
     "brackets": b"\x91" * 3000,
 }
@@ -200,7 +202,7 @@ def test_a_hello_of_another_size_is_not_waited_for(door: Door, size: int) -> Non
 def test_a_hello_under_another_seal_is_refused(door: Door) -> None:
     line, session = proven(door)
     with line:
-        body = msgspec.msgpack.encode(Offer(host="x", count=1))
+        body = msgspec.msgpack.encode(NodeOffer(host="x", count=1))
         line.sendall(framed(session, body, "first/0"))
         assert door.until(lambda: door.lines) == []
     assert "this run did not write" in door.lines[0]
@@ -324,7 +326,7 @@ def test_nodes_meet_over_ipv6() -> None:
     assert str(endpoint) == f"[::1]:{endpoint.port}"
     lines: list[str] = []
     gate = Gate(endpoint.open(lines.append), endpoint, Secret(TOKEN), lines.append)
-    found: list[Talk] = []
+    found: list[NodeConnection] = []
     thread = threading.Thread(
         target=lambda: found.append(endpoint.reach(Secret(TOKEN), lines.append))
     )

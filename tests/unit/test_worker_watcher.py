@@ -75,4 +75,4 @@ def test_a_scenario_that_begins_while_its_rank_is_told_to_end_hears_of_it(
     own.listen()
     assert ended.wait(20)
     assert ends == [protocol.TERMINATED]
-    assert after.posted == [protocol.Leaving(rank=0)]
+    assert after.posted == [protocol.RankLeaving(rank=0)]

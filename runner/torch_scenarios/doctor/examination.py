@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from torch_scenarios.doctor import machine, network
 from torch_scenarios.doctor.check import Check, exit_code, fine, note, report_untested, wrong
-from torch_scenarios.doctor.nodes import Ear, FirstNode, Survey, attend
+from torch_scenarios.doctor.nodes import FirstNode, Survey, TestPort, attend
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.rendezvous import Endpoint, UnreachedError
@@ -106,7 +106,7 @@ def _explain_unopened(endpoint: Endpoint, why: str) -> list[Check]:
     ]
 
 
-def _survey(own: Survey, checks: tuple[Check, ...], ear: Ear) -> Survey:
+def _survey(own: Survey, checks: tuple[Check, ...], ear: TestPort) -> Survey:
     return Survey(
         host=own.host,
         checks=checks,
@@ -132,7 +132,7 @@ def _first(
         known = note("token", "the environment has no token: this run made one")
     else:
         secret, known = Secret(token.encode()), fine("token", "the environment has one")
-    ear = Ear(subject.environment)
+    ear = TestPort(subject.environment)
     meets = FirstNode(listeners, subject.endpoint, secret, subject.nodes, subject.say)
     try:
         found = meets.examine(_survey(own, (*checks, port, known), ear), subject.within_s)
@@ -153,7 +153,7 @@ def _another(
         return _alone(own.host, (*checks, *held, wrong("token", MISSING, fix)))
     same = fine("token", "the first node has the same")
     within_s = NEIGHBOUR_S if held else subject.within_s
-    ear = Ear(subject.environment)
+    ear = TestPort(subject.environment)
     try:
         conclusion = attend(
             subject.endpoint,

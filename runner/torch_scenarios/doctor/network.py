@@ -108,10 +108,10 @@ def _begins(name: str, here: Mapping[str, list[str]], value: str) -> bool:
     return not value.startswith("=") and any(each.startswith(name) for each in here)
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class Resolution(Struct, frozen=True, kw_only=True):
     """What the resolver says of a name: addresses, or why there are none, and how long it took.
 
-    >>> Resolved(addresses=("127.0.1.1",)).is_loopback
+    >>> Resolution(addresses=("127.0.1.1",)).is_loopback
     True
 
     Debian's /etc/hosts gives a machine's own name that address. Gloo then listens where no other
@@ -128,7 +128,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
         return bool(self.addresses) and all(map(is_loopback, self.addresses))
 
 
-def resolve(name: str) -> Resolved:
+def resolve(name: str) -> Resolution:
     """Ask the resolver for a name."""
     began_s = time.monotonic()
     found: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def resolve(name: str) -> Resolved:
         found = tuple(dict.fromkeys(str(each[4][0]) for each in listed))
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-    return Resolved(addresses=found, why=why, seconds=time.monotonic() - began_s)
+    return Resolution(addresses=found, why=why, seconds=time.monotonic() - began_s)
 
 
 def look_at_own_name(nodes: int, environment: Mapping[str, str]) -> list[Check]:
@@ -159,7 +159,7 @@ def look_at_own_name(nodes: int, environment: Mapping[str, str]) -> list[Check]:
     return checks or [fine("name", f"{name} is {listed}")]
 
 
-def look_at_pace(name: str, found: Resolved) -> list[Check]:
+def look_at_pace(name: str, found: Resolution) -> list[Check]:
     """Say where the resolver is slow: torch asks for the name of each host that connects."""
     if found.seconds < SLOW_S:
         return []

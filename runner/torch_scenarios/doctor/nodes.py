@@ -1,13 +1,13 @@
 """The doctor over several nodes: they meet as those of a run do, and the first compares them.
 
 first node                        another node
-  Gate  <------ Offer --------------- Endpoint.reach
+  Gate  <------ NodeOffer ----------- Endpoint.reach
   AskSurvey ------------------------> looks at itself
         <------ Survey --------------
   AskTime --------------------------> its clock
         <------ Time ----------------
   Peers (all addresses) ------------> connects to each of them
-        <------ Reach -------------
+        <------ UnreachedNodes ----
   Conclusion ------------------------> its checks with what the first found, the exit code
 """
 
@@ -27,7 +27,13 @@ from torch_scenarios.doctor.check import Check, exit_code, fine, report_untested
 from torch_scenarios.doctor.machine import compare_variables
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.letters import Secret
-from torch_scenarios.execution.rendezvous import Endpoint, Gate, NodeMessage, Offer, Talk
+from torch_scenarios.execution.rendezvous import (
+    Endpoint,
+    Gate,
+    NodeConnection,
+    NodeMessage,
+    NodeOffer,
+)
 
 #: seconds that a node gets to look at itself, and to connect to the others
 LOOKS_S, CONNECTS_S = 300.0, 120.0
@@ -91,10 +97,10 @@ class Peers(NodeMessage, frozen=True, kw_only=True):
     places: Annotated[tuple[tuple[_Name, _Name, _Port], ...], Meta(max_length=4096)]
 
 
-class Reach(NodeMessage, frozen=True, kw_only=True):
+class UnreachedNodes(NodeMessage, frozen=True, kw_only=True):
     """Which of the other nodes a node could not connect to, and why.
 
-    >>> Reach(failures={"host2": "timed out"}).failures
+    >>> UnreachedNodes(failures={"host2": "timed out"}).failures
     {'host2': 'timed out'}
     """
 
@@ -112,10 +118,10 @@ class Conclusion(NodeMessage, frozen=True, kw_only=True):
 
 
 _OF_THE_FIRST = msgspec.msgpack.Decoder(AskSurvey | AskTime | Peers | Conclusion)
-_OF_ANOTHER = msgspec.msgpack.Decoder(Survey | Time | Reach)
+_OF_ANOTHER = msgspec.msgpack.Decoder(Survey | Time | UnreachedNodes)
 
 
-class Ear:
+class TestPort:
     """A port at which this host's Gloo would listen, for the others to try.
 
     It is at the address that Gloo would choose (`GLOO_SOCKET_IFNAME`, or the host's own name), for
@@ -166,7 +172,7 @@ def attend(
     talk = endpoint.reach(secret, say, within_s)
     own = ("", 0)
     try:
-        talk.say(Offer(host=socket.gethostname(), count=ranks))
+        talk.say(NodeOffer(host=socket.gethostname(), count=ranks))
         while True:
             match talk.hear(LOOKS_S, _OF_THE_FIRST):
                 case AskSurvey():
@@ -176,7 +182,7 @@ def attend(
                 case AskTime():
                     talk.say(Time(seconds=time.time()))
                 case Peers() as peers:
-                    talk.say(Reach(failures=reach_all(peers, own)))
+                    talk.say(UnreachedNodes(failures=reach_all(peers, own)))
                 case Conclusion() as conclusion:
                     return conclusion
     except (OSError, EOFError) as error:
@@ -189,7 +195,7 @@ def attend(
 class NodeReport(Struct, kw_only=True):
     """A node as the first one knows it; the first itself has no `talk`."""
 
-    talk: Talk | None
+    talk: NodeConnection | None
     survey: Survey
     #: what the first node found about it
     found: list[Check] = field(default_factory=list)
@@ -240,7 +246,7 @@ class FirstNode:
 
     def _admit(self, first: NodeReport, within_s: float) -> list[NodeReport]:
         """Wait for the other nodes, and for what each found on itself."""
-        came: list[tuple[Talk, Offer]] = []
+        came: list[tuple[NodeConnection, NodeOffer]] = []
         until_s, is_silent = time.monotonic() + within_s, True
         while len(came) < self._count - 1 and time.monotonic() < until_s:
             came += self._gate.hear(GATE_LOOK_S)
@@ -258,7 +264,9 @@ class FirstNode:
             first.found.append(fine("nodes", f"all {self._count} came: {', '.join(names)}"))
         return [each for talk, offer in came if (each := self._hear_survey(talk, offer, first))]
 
-    def _hear_survey(self, talk: Talk, offer: Offer, first: NodeReport) -> NodeReport | None:
+    def _hear_survey(
+        self, talk: NodeConnection, offer: NodeOffer, first: NodeReport
+    ) -> NodeReport | None:
         try:
             talk.say(AskSurvey())
             survey = talk.hear(LOOKS_S, _OF_ANOTHER)
@@ -294,8 +302,8 @@ class FirstNode:
             if each.talk is None:
                 failures = reach_all(peers, own)
             else:
-                answer = _ask(each, peers, Reach, CONNECTS_S)
-                if not isinstance(answer, Reach):
+                answer = _ask(each, peers, UnreachedNodes, CONNECTS_S)
+                if not isinstance(answer, UnreachedNodes):
                     continue
                 failures = answer.failures
             each.found += _reach(failures, len(nodes) - 1, own[0])

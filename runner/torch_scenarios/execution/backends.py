@@ -540,7 +540,7 @@ TYPES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 #: raised by the scenario itself, not by a backend
-OWN = {"ProgramError", "ScenarioError", "Broken", "FunctionFailedError"}
+OWN = {"ProgramError", "ScenarioError", "BrokenCallError", "FunctionFailedError"}
 
 
 def kind_of(error: BaseException) -> str:

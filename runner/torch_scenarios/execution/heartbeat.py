@@ -91,7 +91,7 @@ class Beats:
         os.close(self.descriptor)
 
 
-class Quiet(Struct):
+class LastCount(Struct):
     """What a listener knows of one process: its last count, and the seconds since it changed.
 
     The seconds are those in which the listener itself ran. A machine that sleeps for a minute stops
@@ -121,7 +121,7 @@ class BeatListener:
         self._pids = pids
         self._clock = clock
         self._looked_s = clock()
-        self._quiet = {place: Quiet(beats[place]) for place in pids}
+        self._quiet = {place: LastCount(beats[place]) for place in pids}
 
     def find_lost(self, *, stopped_s: float, silent_s: float) -> dict[int, str]:
         """Return the places of the processes that do not run, each with what is wrong, in words.

@@ -31,7 +31,7 @@ from msgspec import Meta, Struct
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.model.trace import Events
-from torch_scenarios.operations.base import Issued, Operation, operation_named
+from torch_scenarios.operations.base import IssuedCall, Operation, operation_named
 from torch_scenarios.strategies import Model
 from torch_scenarios.vocabulary import DTYPES
 
@@ -246,7 +246,7 @@ _REDUCED: dict[type, Reduce] = {
     slice: lambda value: ("slice", (value.start, value.stop, value.step)),
     int: lambda value: ("int", (hex(value),)),
     complex: lambda value: ("complex", (value.real, value.imag)),
-    Issued: lambda value: ("issued", value),
+    IssuedCall: lambda value: ("issued", value),
     Model: lambda value: ("model", (getattr(value, each) for each in _OF_A_MODEL)),
 }
 
@@ -328,7 +328,7 @@ _MADE: dict[str, Callable[[list[Any]], Any]] = {
     "complex": lambda items: complex(*items),
     "operation": lambda items: operation_named(items[0]),
     "events": Events,
-    "issued": lambda items: Issued(*items),
+    "issued": lambda items: IssuedCall(*items),
     "model": lambda items: Model(**dict(zip(_OF_A_MODEL, items, strict=True))),
 }
 

@@ -42,8 +42,8 @@ from torch_scenarios.display import short
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
 from torch_scenarios.execution.letters import ForgedError, Secret
-from torch_scenarios.execution.office import Office, OfficeAddress, is_ours, peer_of
-from torch_scenarios.execution.protocol import Hello, SealedStore, Store, arrives
+from torch_scenarios.execution.local_store import LocalStore, LocalStoreAddress, is_ours, peer_of
+from torch_scenarios.execution.protocol import SealedStore, Store, WorkerReady, arrives
 
 #: seconds without a beat of a node, or without an answer of the store, after which it is lost
 SILENCE_S = 15.0
@@ -60,7 +60,7 @@ AGENT_S = 8.0
 #: stands for the command line where a rank's number is asked for
 FRONT = -1
 #: said where what ranks say is in torch's store
-NO_OFFICE = "-"
+NO_LOCAL_STORE = "-"
 BEAT, GOODBYE, LOST, TOLD = b".", b",", b"!", b"t"
 #: said of a process that was sent SIGTERM, as agents do to all when one has ended
 TOLD_TO_END = "its process received SIGTERM"
@@ -317,7 +317,7 @@ class Beat(Struct, frozen=True, kw_only=True):
             raise RuntimeError(message) from error
 
 
-class Heard(Struct):
+class LastBeat(Struct):
     """The last beat of a node, and for how many seconds none has followed it.
 
     A beat that is read twice is no sign of life: the number in it has to grow.
@@ -340,7 +340,7 @@ class Nodes:
     def __init__(self) -> None:
         """Know of no node."""
         self._lock = threading.Lock()
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, LastBeat] = {}
         self._looked_s: float | None = None
 
     def hear(self, beats: Mapping[str, Beat], now_s: float) -> None:
@@ -351,7 +351,7 @@ class Nodes:
             passed_s = min(now_s - looked_s, 2 * BEAT_S)
             self._looked_s = now_s
             for name, beat in beats.items():
-                heard = self._heard.setdefault(name, Heard(beat))
+                heard = self._heard.setdefault(name, LastBeat(beat))
                 moved = beat != heard.beat
                 heard.beat = beat
                 heard.quiet_s = 0.0 if moved else heard.quiet_s + passed_s
@@ -433,7 +433,7 @@ def name_hosts(hosts: Mapping[int, str]) -> str:
 
 
 def difference(
-    hellos: Mapping[int, Hello], files: Callable[[int], Mapping[str, str]]
+    hellos: Mapping[int, WorkerReady], files: Callable[[int], Mapping[str, str]]
 ) -> str | None:
     """Return what keeps the ranks of a launch from being one: other versions, or other files.
 
@@ -527,21 +527,24 @@ class Leader:
         name: str,
         *,
         lost: Callable[[str], None],
-        office: Office | None = None,
+        local_store: LocalStore | None = None,
     ) -> None:
         """Use `doors`, a connection to torch's store that it alone uses, under the prefix `place`.
 
         The command line (FRONT) reads all beats, which `secret` seals. A process of this node and
-        of this user that knocks is handed the secret. Where all ranks are on this host `office` has
-        what they say: a process that knocks is sent there, and the beats stay there as well.
+        of this user that knocks is handed the secret. Where all ranks are on this host
+        `local_store` has what they say: a process that knocks is sent there, and the beats stay
+        there as well.
 
         `lost` is called once, in a thread, with what is wrong, where the store or rank 0 is gone.
         """
         self.nodes = Nodes()
         self.secret = secret
         self._doors = doors
-        self._store: BeatStore = SealedStore(doors, place, secret) if office is None else office
-        self._office = b"" if office is None else office.address.name
+        self._store: BeatStore = (
+            SealedStore(doors, place, secret) if local_store is None else local_store
+        )
+        self._local_store = b"" if local_store is None else local_store.address.name
         self._rank = rank
         self._name = name
         self._lose = lost
@@ -616,8 +619,8 @@ class Leader:
         line.settimeout(BEAT_S)
         try:
             rank = int(line.recv(64).partition(b"\n")[0])
-            words = f"{self._rank} {self.secret.key.hex()} {self._office.hex() or NO_OFFICE}\n"
-            line.send(words.encode())
+            store = self._local_store.hex() or NO_LOCAL_STORE
+            line.send(f"{self._rank} {self.secret.key.hex()} {store}\n".encode())
         except (OSError, ValueError):
             line.close()
             return
@@ -747,7 +750,7 @@ class Follower:
         #: the secret of the launch, once it is known
         self.secret = secret
         #: where the store of the launch is, where all its ranks are on this host
-        self.office: OfficeAddress | None = None
+        self.local_store: LocalStoreAddress | None = None
         self._doors = doors
         self._place = place
         self._rank = rank
@@ -768,12 +771,12 @@ class Follower:
                 self._lose("the door of its node is another user's")
                 return
             self._line.send(f"{self._rank}\n".encode())
-            rank, key, office = self._line.recv(4096).decode().partition("\n")[0].split()
+            rank, key, local_store = self._line.recv(4096).decode().partition("\n")[0].split()
             self._leader = int(rank)
             self.secret = self.secret or Secret(bytes.fromhex(key))
-            if office != NO_OFFICE:
-                name, key_of_all = bytes.fromhex(office), self.secret.key
-                self.office = OfficeAddress(name=name, key=key_of_all)
+            if local_store != NO_LOCAL_STORE:
+                name, key_of_all = bytes.fromhex(local_store), self.secret.key
+                self.local_store = LocalStoreAddress(name=name, key=key_of_all)
         except (OSError, ValueError) as error:
             self._lose(f"the first process of its node does not answer ({error})")
             return
@@ -817,7 +820,7 @@ class Follower:
             lost={self._leader: "its process ended"},
         )
         assert self.secret is not None
-        if self.office is not None:
+        if self.local_store is not None:
             return  # it ended with the command line, which alone would read it
         with suppress(RuntimeError):
             sealed = SealedStore(self._doors, self._place, self.secret)

@@ -75,14 +75,14 @@ class Assignment(Struct, frozen=True, kw_only=True):
         return f"scenario/{self.number}/{self.nonce}"
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class PredictedStop(Struct, frozen=True, kw_only=True):
     """Where one rank may be in the end, as predicted.
 
     `positions` are the calls that may hold it for good; `ending` how it ends where it takes its
     last step. `may_end`: it need not be held, because the semantics leave that open.
 
-        rank 0   recv from 1    Stop(ending="blocked", positions={(0, ())}, may_end=False)
-        rank 1   (no step)      Stop(ending="finished")
+        rank 0   recv from 1    PredictedStop(ending="blocked", positions={(0, ())}, may_end=False)
+        rank 1   (no step)      PredictedStop(ending="finished")
 
     Where every rank is at its stop, the deadlock is confirmed at once: no timeout has to pass
     (decision 14).
@@ -114,7 +114,7 @@ class Supervision(Struct, frozen=True, kw_only=True):
     silent_s: float = SILENT_S
     most_s: float | None = None
     bound: str = RAISING["max_seconds"]
-    stops: Mapping[int, Stop] = field(default_factory=dict)
+    stops: Mapping[int, PredictedStop] = field(default_factory=dict)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ class Job(Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
 
-class Hello(Struct, frozen=True, kw_only=True):
+class WorkerReady(Struct, frozen=True, kw_only=True):
     """A worker is up. `host` and `pid` name its process.
 
     `versions` are those of what decides a verdict, by name. The first of each node under torchrun
@@ -148,16 +148,16 @@ class Hello(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class Begun(Struct, frozen=True, kw_only=True):
+class WorldReady(Struct, frozen=True, kw_only=True):
     """A rank has made its world on a device, which may hang without a timeout.
 
-    From then on it has to show that it is alive (:class:`Alive`).
+    From then on it has to show that it is alive (:class:`RankAlive`).
     """
 
     rank: int
 
 
-class Stuck(Struct, frozen=True, kw_only=True):
+class RankStuck(Struct, frozen=True, kw_only=True):
     """A rank has not moved for a while, inside a communication call.
 
     It is a report of a place and no verdict: whether the rank will move is judged by the
@@ -168,7 +168,7 @@ class Stuck(Struct, frozen=True, kw_only=True):
     position: Position
 
 
-class Alive(Struct, frozen=True, kw_only=True):
+class RankAlive(Struct, frozen=True, kw_only=True):
     """A rank's watching thread comes to its turn, no matter what its main thread does.
 
     A rank that computes for a minute sends it; one whose process is stopped does not.
@@ -177,7 +177,7 @@ class Alive(Struct, frozen=True, kw_only=True):
     rank: int
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class RankMoved(Struct, frozen=True, kw_only=True):
     """A rank that reported a position has moved on from it.
 
     Two ranks may both be still for a while and not wait for each other: a deadlock is confirmed
@@ -205,7 +205,7 @@ class RankReport(Struct, frozen=True, kw_only=True):
     spoilt: bool = False
 
 
-class Free(Struct, frozen=True, kw_only=True):
+class RankFree(Struct, frozen=True, kw_only=True):
     """A rank is ready for the next scenario: its blocked call was broken, or its proof came out.
 
     After a hang the world is torn down from inside, and nothing shows that its process is sound. So
@@ -215,7 +215,7 @@ class Free(Struct, frozen=True, kw_only=True):
     rank: int
 
 
-class Unable(Struct, frozen=True, kw_only=True):
+class WorldFailed(Struct, frozen=True, kw_only=True):
     """A rank could not make its world; `unsupported` where the backend refuses the scenario.
 
     The case is then UNSUPPORTED, or an ERROR of the environment; never a failure of the program.
@@ -230,7 +230,7 @@ class Unable(Struct, frozen=True, kw_only=True):
 TERMINATED = 128 + 15
 
 
-class Leaving(Struct, frozen=True, kw_only=True):
+class RankLeaving(Struct, frozen=True, kw_only=True):
     """A rank was asked by its agent to end, because another process of its launch died.
 
     torchrun ends all ranks when one of them dies. Without this message the exit of a rank that was
@@ -240,17 +240,27 @@ class Leaving(Struct, frozen=True, kw_only=True):
     rank: int
 
 
-Message: TypeAlias = Hello | Alive | Begun | Stuck | Moved | RankReport | Free | Unable | Leaving
+Message: TypeAlias = (
+    WorkerReady
+    | RankAlive
+    | WorldReady
+    | RankStuck
+    | RankMoved
+    | RankReport
+    | RankFree
+    | WorldFailed
+    | RankLeaving
+)
 
 
 # -------------------------------------------------------------------------------------------------
 # Messages through a store: any number of writers, one reader, in order of arrival.
 #
 # A store is a dictionary that can add and wait: torch's, or this package's own on one machine
-# (:mod:`torch_scenarios.execution.office`). A writer takes the next slot by `add` and stores its
-# message there; the reader waits for one slot after the other. Arrays above a size travel beside
-# the message, in pieces, so that neither the store's limit on a value nor memory is exceeded.
-# torch's store asks no one who he is: there each value is sealed.
+# (:mod:`torch_scenarios.execution.local_store`). A writer takes the next slot by `add` and stores
+# its message there; the reader waits for one slot after the other. Arrays above a size travel
+# beside the message, in pieces, so that neither the store's limit on a value nor memory is
+# exceeded. torch's store asks no one who he is: there each value is sealed.
 
 #: what no value is
 ABSENT = "absent"
@@ -266,8 +276,8 @@ class Store(Protocol):
     """What is used of `torch.distributed.Store`.
 
     torch's own stores, a sealed one and this package's
-    :class:`torch_scenarios.execution.office.Office` have it, so that the protocol does not know on
-    how many machines it runs.
+    :class:`torch_scenarios.execution.local_store.LocalStore` have it, so that the protocol does not
+    know on how many machines it runs.
     """
 
     def set(self, key: str, value: bytes, /) -> None: ...

@@ -5,7 +5,7 @@
       nonce                    --------------->
                                <---------------    nonce, proof that it has the token
       proof that it has it too --------------->
-                               <-- Offer -------   from here on every message is sealed
+                               <-- NodeOffer ---   from here on every message is sealed
 
 Of a program that does not prove the token 64 bytes are read, and no more; it costs one line and no
 time of the others. Knows nothing of scenarios and nothing of torch.
@@ -70,7 +70,7 @@ class NodeMessage(Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fi
     """A message between the first node and another.
 
     >>> from msgspec import msgpack
-    >>> offer = Offer(host="host1", count=4)
+    >>> offer = NodeOffer(host="host1", count=4)
     >>> _MESSAGES.decode(msgpack.encode(offer)) == offer
     True
     >>> _MESSAGES.decode(msgpack.encode(StartRanks(
@@ -84,7 +84,7 @@ class NodeMessage(Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fi
     """
 
 
-class Offer(NodeMessage, frozen=True, kw_only=True):
+class NodeOffer(NodeMessage, frozen=True, kw_only=True):
     """A node is here, and lends so many ranks.
 
     It is the first message of a node, once both ends have proved that they have the token.
@@ -94,7 +94,7 @@ class Offer(NodeMessage, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 
 
-class Ended(NodeMessage, frozen=True, kw_only=True):
+class RanksEnded(NodeMessage, frozen=True, kw_only=True):
     """The ranks of a node have ended.
 
     It is how the first node knows that what they used, as their GPUs, is free for another launch.
@@ -131,12 +131,12 @@ class LeaveNode(NodeMessage, frozen=True, kw_only=True):
     code: Annotated[int, Meta(ge=-256, le=256)]
 
 
-_Message: TypeAlias = Offer | Ended | StartRanks | EndRanks | LeaveNode
+_Message: TypeAlias = NodeOffer | RanksEnded | StartRanks | EndRanks | LeaveNode
 _MESSAGES = msgspec.msgpack.Decoder(_Message)
-_OFFERS = msgspec.msgpack.Decoder(Offer)
+_OFFERS = msgspec.msgpack.Decoder(NodeOffer)
 
 
-class Talk:
+class NodeConnection:
     """Sealed messages over a connection whose other end may be cut off.
 
     A message has its number and its direction under the seal: one that is repeated, left out, or
@@ -298,7 +298,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def reach(
         self, secret: Secret, say: Callable[[str], None], within_s: float | None = None
-    ) -> Talk:
+    ) -> NodeConnection:
         """Connect to the first node, which may come later, and prove the token to each other.
 
         `say` gets a line about what it waits for. Raises UnreachedError where that does not come,
@@ -350,7 +350,7 @@ class _Patience:
         time.sleep(RETRY_S)
 
 
-def _proven(endpoint: Endpoint, secret: Secret, patience: _Patience) -> Talk:
+def _proven(endpoint: Endpoint, secret: Secret, patience: _Patience) -> NodeConnection:
     """Connect, prove the token, and have the other end prove it. Raises OSError to try again."""
     line = socket.create_connection((endpoint.host, endpoint.port), timeout=CUT_S)
     # the first node may still be reading its files: it greets once it waits for the nodes
@@ -381,7 +381,7 @@ def _proven(endpoint: Endpoint, secret: Secret, patience: _Patience) -> Talk:
         line.close()
         message = f"{endpoint} does not have the token of this node: one run has one token"
         raise LaunchError(message)
-    return Talk(line, secret.derive(theirs, ours), first=False)
+    return NodeConnection(line, secret.derive(theirs, ours), first=False)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class _Guest:
         self.until_s = time.monotonic() + PROVES_S
         self.came = b""
         self.wanted = _PROOF
-        self.talk: Talk | None = None
+        self.talk: NodeConnection | None = None
 
 
 class Gate:
@@ -428,9 +428,9 @@ class Gate:
             listener.settimeout(0)
             self._ears.register(listener, selectors.EVENT_READ)
 
-    def hear(self, within_s: float) -> list[tuple[Talk, Offer]]:
+    def hear(self, within_s: float) -> list[tuple[NodeConnection, NodeOffer]]:
         """Return the nodes that have come, after so many seconds at most."""
-        came: list[tuple[Talk, Offer]] = []
+        came: list[tuple[NodeConnection, NodeOffer]] = []
         for key, _ in self._ears.select(within_s):
             if key.data is None:
                 self._let_in(key.fileobj)
@@ -462,7 +462,7 @@ class Gate:
         if len(self._guests) > MOST_GUESTS:
             self._refuse(self._guests[0], "too many others connect at once")
 
-    def _read(self, guest: _Guest) -> list[tuple[Talk, Offer]]:
+    def _read(self, guest: _Guest) -> list[tuple[NodeConnection, NodeOffer]]:
         """Take in what a guest says, no more than is due; return it where it has come."""
         try:
             more = guest.line.recv(guest.wanted - len(guest.came))
@@ -497,11 +497,15 @@ class Gate:
         except OSError:
             self._refuse(guest, "it left before it was known what it is")
             return
-        guest.talk = Talk(guest.line, self._secret.derive(guest.nonce, theirs), first=True)
+        guest.talk = NodeConnection(
+            guest.line, self._secret.derive(guest.nonce, theirs), first=True
+        )
         guest.line.settimeout(0)
         guest.wanted = _LENGTH.size
 
-    def _admit(self, guest: _Guest, talk: Talk, words: bytes) -> list[tuple[Talk, Offer]]:
+    def _admit(
+        self, guest: _Guest, talk: NodeConnection, words: bytes
+    ) -> list[tuple[NodeConnection, NodeOffer]]:
         try:
             offer = talk.open(words, _OFFERS)
         except LaunchError as error:

@@ -53,7 +53,7 @@ class RunState(Struct):
     alive_s: dict[int, float] = field(default_factory=dict)
     told: dict[int, protocol.RankReport] = field(default_factory=dict)
     stuck: dict[int, protocol.Position] = field(default_factory=dict)
-    unable: dict[int, protocol.Unable] = field(default_factory=dict)
+    unable: dict[int, protocol.WorldFailed] = field(default_factory=dict)
     #: ranks whose processes were told to end, and when the first of them was
     leaving: set[int] = field(default_factory=set)
     left_s: float = 0.0
@@ -91,12 +91,12 @@ class RunState(Struct):
     def note(self, message: protocol.Message) -> None:
         """Take in one message. A sign of life is no move."""
         now_s = time.monotonic()
-        if isinstance(message, protocol.Begun):
+        if isinstance(message, protocol.WorldReady):
             self.begun.add(message.rank)
             self.alive_s[message.rank] = now_s
         elif message.rank in self.alive_s:
             self.alive_s[message.rank] = now_s
-        if not isinstance(message, protocol.Alive):
+        if not isinstance(message, protocol.RankAlive):
             self.moved_s = now_s
             self.take(message)
 
@@ -105,15 +105,15 @@ class RunState(Struct):
             case protocol.RankReport():
                 self.told[message.rank] = message
                 self.stuck.pop(message.rank, None)
-            case protocol.Stuck():
+            case protocol.RankStuck():
                 self.stuck[message.rank] = message.position
-            case protocol.Moved():
+            case protocol.RankMoved():
                 self.stuck.pop(message.rank, None)
-            case protocol.Unable():
+            case protocol.WorldFailed():
                 self.unable[message.rank] = message
-            case protocol.Free():
+            case protocol.RankFree():
                 self.free.add(message.rank)
-            case protocol.Leaving():
+            case protocol.RankLeaving():
                 self.left_s = self.left_s if self.leaving else time.monotonic()
                 self.leaving.add(message.rank)
             case _:
@@ -137,7 +137,7 @@ class RunState(Struct):
         """Call ranks unable whose world is still being made: NCCL waits for the absent."""
         for rank in set(range(world_size)) - self.begun - self.told.keys() - self.unable.keys():
             reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
-            self.note(protocol.Unable(rank=rank, reason=reason))
+            self.note(protocol.WorldFailed(rank=rank, reason=reason))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def _sum_stated_s(plan: Plan, predicted: Trace) -> float:
     return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
 
 
-def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, protocol.Stop]:
+def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, protocol.PredictedStop]:
     """Return where each rank may be for good; where a step expects a timeout, no rank is."""
     passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
-    found: dict[int, protocol.Stop] = {}
+    found: dict[int, protocol.PredictedStop] = {}
     for semantics in every_semantics:
         for rank in semantics.ranks:
             stop = _stop(rank, passing, semantics, plan)
@@ -217,11 +217,13 @@ def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, protocol
     return found
 
 
-def _stop(rank: RankTrace, passing: set[int], predicted: Trace, plan: Plan) -> protocol.Stop:
+def _stop(
+    rank: RankTrace, passing: set[int], predicted: Trace, plan: Plan
+) -> protocol.PredictedStop:
     positions = {*rank.may_block, *_departures(plan)}
     if rank.ending in STANDING and rank.events:
         positions.add((rank.events[-1].index, rank.events[-1].iteration))
-    return protocol.Stop(
+    return protocol.PredictedStop(
         ending=rank.ending,
         positions=frozenset(place for place in positions if place[0] not in passing),
         may_end=rank.ending != "blocked" or bool(predicted.open),
@@ -517,7 +519,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 
     told: Mapping[int, protocol.RankReport]
     stuck: Mapping[int, protocol.Position]
-    unable: Mapping[int, protocol.Unable]
+    unable: Mapping[int, protocol.WorldFailed]
     died: Mapping[int, str]
     usable: bool
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -614,18 +616,18 @@ class Supervisor:
         count: int,
         timeout_s: float,
         lost: Callable[[], Mapping[int, str]] = dict,
-    ) -> dict[int, protocol.Hello]:
+    ) -> dict[int, protocol.WorkerReady]:
         """Wait until `count` workers are up. Raises LaunchError where one does not come up.
 
         `lost` gives those that will not, each with what is wrong.
         """
         inbox = protocol.Inbox(self._store, "mail")
-        came: dict[int, protocol.Hello] = {}
+        came: dict[int, protocol.WorkerReady] = {}
         deadline_s = time.monotonic() + timeout_s
         while len(came) < count:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                hello = protocol.open_parts(parts, protocol.Hello)
+                hello = protocol.open_parts(parts, protocol.WorkerReady)
                 came[hello.rank] = hello
             elif ended := self._deaths() or lost():
                 rank, how = next(iter(ended.items()))

@@ -30,7 +30,7 @@ from torch_scenarios.language.values import expression, read_object, unknown_nam
 from torch_scenarios.model import scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
 from torch_scenarios.model.versions import VersionRange
-from torch_scenarios.operations.base import Issued
+from torch_scenarios.operations.base import IssuedCall
 from torch_scenarios.source.edit import Span
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, WORLD
@@ -601,14 +601,16 @@ def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node
     return [(key, value) for key, value in node.entries if key_text(key) in known]
 
 
-def _read_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tuple[Issued, ...]]:
+def _read_calls(
+    node: Node, context: Context
+) -> tuple[IssuedCall, ...] | PerRank[tuple[IssuedCall, ...]]:
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
         return values.per_rank(node, context, _calls)
     return _calls(node, context)
 
 
-def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
+def _calls(node: Node, context: Context) -> tuple[IssuedCall, ...]:
     """Return a list of `[call, dtype, numel]`, in the order in which the rank issues them."""
     if not isinstance(node, Sequence):
         values.wrong_type(node, context, "what is said", "a list of `[call, dtype, numel]`")
@@ -624,7 +626,7 @@ def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
         numel = values.constant_value(parts[2], context, what="the elements", extra=context.world)
         if word is None or dtype is None or not isinstance(numel, int):
             continue
-        found.append(Issued(group="", call=word, dtype=dtype, numel=numel))
+        found.append(IssuedCall(group="", call=word, dtype=dtype, numel=numel))
     return tuple(found)
 
 

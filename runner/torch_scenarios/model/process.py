@@ -43,7 +43,7 @@ from torch_scenarios.operations.base import (
     Entry,
     Group,
     GroupCreation,
-    Issued,
+    IssuedCall,
     Local,
     Operation,
     Part,
@@ -259,14 +259,14 @@ class Upcoming(Call, frozen=True, kw_only=True):
 # remembers; it communicates nothing, and it learns nothing of other ranks.
 
 
-def read_issued(part: Part) -> tuple[Issued, ...]:
+def read_issued(part: Part) -> tuple[IssuedCall, ...]:
     """Return what a call says: the larger of its tensors; nothing where it has none."""
     arrays = [each for each in part.arguments.values() if hasattr(each, "dtype")]
     if not arrays:
         return ()
     largest = max(arrays, key=lambda each: int(each.size))
     name, dtype = part.operation.kind, dtype_name(largest.dtype)
-    return (Issued(group=part.group.name, call=name, dtype=dtype, numel=int(largest.size)),)
+    return (IssuedCall(group=part.group.name, call=name, dtype=dtype, numel=int(largest.size)),)
 
 
 class Counting(Protocol):
@@ -362,7 +362,7 @@ class Process(Membership):
         #: a call among those of a compound operation raised: the rest of them is not made
         self.broken_off = False
         #: what the last of them said, in order
-        self.said: tuple[Issued, ...] = ()
+        self.said: tuple[IssuedCall, ...] = ()
         #: what one of them brought is undefined, and with it what the whole leaves
         self.spoilt: Undefined | None = None
         #: whether a rank stops before a step, so that functions of other ranks may run

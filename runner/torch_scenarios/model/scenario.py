@@ -17,7 +17,7 @@ from torch_scenarios.errors import Mark, Marked, Problem, Source
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector, names_of
 from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.versions import VersionRange, release_of
-from torch_scenarios.operations.base import Issued, Operation
+from torch_scenarios.operations.base import IssuedCall, Operation
 from torch_scenarios.strategies import Model
 
 
@@ -92,11 +92,12 @@ class Expectation(Marked, frozen=True, kw_only=True):
 class Communicates(Marked, frozen=True, kw_only=True):
     """The calls of all steps of a model, in order; on one group, where one is named.
 
-    The group of a :class:`Issued` that is stated is empty: lists are by group, or for all together.
+    The group of a :class:`IssuedCall` that is stated is empty: lists are by group, or for all
+    together.
     """
 
     model: str
-    calls: tuple[Issued, ...] | PerRank[tuple[Issued, ...]]
+    calls: tuple[IssuedCall, ...] | PerRank[tuple[IssuedCall, ...]]
     group: str | None = None
 
 

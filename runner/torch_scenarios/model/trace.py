@@ -19,7 +19,7 @@ from torch_scenarios.errors import Clause, Compared, Problem, sentence_of
 from torch_scenarios.model.needs import Needs
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.model.traits import variant_of
-from torch_scenarios.operations.base import Issued
+from torch_scenarios.operations.base import IssuedCall
 
 #: an array, a list of arrays, plain objects, or :class:`torch_scenarios.operations.base.Undefined`
 Value: TypeAlias = Any
@@ -62,7 +62,7 @@ class Event(Struct, frozen=True, kw_only=True):
     slack: Mapping[str, Value] = field(default_factory=dict)
     observed: Mapping[str, Value] = field(default_factory=dict)
     #: the collective calls of a step that makes several; None where nothing listened
-    said: tuple[Issued, ...] | None = None
+    said: tuple[IssuedCall, ...] | None = None
 
 
 #: the index and the iteration of a step instance

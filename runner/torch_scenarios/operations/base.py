@@ -324,12 +324,12 @@ class Part(Struct, frozen=True, kw_only=True):
     handle: str | None = None
 
 
-class Issued(NamedTuple):
+class IssuedCall(NamedTuple):
     """One collective call of a compound operation, as `communicates` states it.
 
     `group` is the author's name of the group, `numel` the elements of the larger side.
 
-    >>> Issued("world", "all_reduce", "float32", 1024).numel
+    >>> IssuedCall("world", "all_reduce", "float32", 1024).numel
     1024
     """
 
@@ -404,7 +404,7 @@ class Caller(Protocol):
         """Let a name hold a value itself, without a copy."""
 
 
-class Ending(Exception):
+class ProcessExit(Exception):
     """A `fault: kill` or `fault: exit` step: the process ends here.
 
     `how` is a signal's name or `exit N`.

@@ -45,7 +45,7 @@ PLACEMENTS = Param(
 )
 
 
-class OnMesh(Compound):
+class MeshOperation(Compound):
     """What the operations on distributed tensors have in common: they rebind one name."""
 
     def label(self, entry: Entry) -> str:
@@ -104,7 +104,7 @@ def _keep_code(caller: Caller, name: str, lies: tuple[Placement, ...]) -> None:
     caller.hold(layout_name(name), caller.arrays.array([encode(lies)], "int64"))
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class MeshTensor(Struct, frozen=True, kw_only=True):
     """A DTensor in the worker, and the name of the mesh on which it lies."""
 
     mesh: str
@@ -115,7 +115,7 @@ def keep_dtensor(caller: Caller, name: str, dtensor: Any, mesh: str) -> None:
     """Let a name hold the local tensor of a DTensor, in the worker."""
     caller.hold(name, dtensor.to_local())
     _keep_code(caller, name, of_torch(dtensor) or ())
-    caller.layouts[name] = Held(mesh=mesh, dtensor=dtensor)
+    caller.layouts[name] = MeshTensor(mesh=mesh, dtensor=dtensor)
 
 
 def torch_placements(torch: Any, placements: Any) -> Any:
@@ -143,7 +143,7 @@ def refuse_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
     return None if refused is None else invalid(refused, "placements")
 
 
-class DistributeTensor(OnMesh):
+class DistributeTensor(MeshOperation):
     """Cut a tensor over a device mesh: each rank ends with its part under the same name.
 
     As torch does, the first member of each mesh dimension gives its tensor to the others: what they

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.operations.base import Caller, Ending, Entry, Local, ProgramError
+from torch_scenarios.operations.base import Caller, Entry, Local, ProcessExit, ProgramError
 
 
 class Fault(Local):
@@ -44,7 +44,7 @@ steps:
         word, message = _word_and_message(entry)
         if word == "raise":
             raise ProgramError(message)
-        raise Ending(ENDINGS[word])
+        raise ProcessExit(ENDINGS[word])
 
 
 ENDINGS = {"kill": "SIGKILL", "exit": "exit 1"}

@@ -13,7 +13,7 @@ from torch_scenarios.operations.checks import invalid, valueless
 from torch_scenarios.operations.placement import call, normalise
 
 
-class FromLocal(distribute_tensor.OnMesh):
+class FromLocal(distribute_tensor.MeshOperation):
     """Take what each rank holds for its part of a distributed tensor: nothing is communicated.
 
     torch trusts: the global shape is this rank's own, times the members along each `Shard`, unless

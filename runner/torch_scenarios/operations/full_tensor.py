@@ -9,10 +9,10 @@ from torch_scenarios.operations.base import Caller, Entry, Refusal
 from torch_scenarios.operations.checks import invalid
 from torch_scenarios.operations.distribute_tensor import TENSOR, keep
 from torch_scenarios.operations.placement import REPLICATE
-from torch_scenarios.operations.redistribute import Placed, find_dtensor
+from torch_scenarios.operations.redistribute import DTensorOperation, find_dtensor
 
 
-class FullTensor(Placed):
+class FullTensor(DTensorOperation):
     """Gather a distributed tensor: the name holds all of it afterwards, on every rank of the mesh.
 
     It is `redistribute` to `Replicate()` everywhere, and a plain tensor from then on.

@@ -9,7 +9,7 @@ from torch_scenarios.expressions.values import Form
 from torch_scenarios.operations.base import Caller, Entry, RefusedError
 from torch_scenarios.operations.model import keep, model_in
 from torch_scenarios.operations.save import (
-    Checkpointing,
+    CheckpointOperation,
     gather_values,
     learnt,
     scatter_values,
@@ -17,7 +17,7 @@ from torch_scenarios.operations.save import (
 )
 
 
-class Load(Checkpointing):
+class Load(CheckpointOperation):
     """Load a checkpoint: each rank reads its own part of what other ranks, or fewer, have saved.
 
     The weights and the optimizer's state are then those of the model that was saved; the gradients

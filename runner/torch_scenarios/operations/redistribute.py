@@ -11,7 +11,7 @@ from torch_scenarios.operations.checks import invalid
 from torch_scenarios.operations.distribute_tensor import (
     PLACEMENTS,
     TENSOR,
-    OnMesh,
+    MeshOperation,
     keep_dtensor,
     name_in,
     torch_placements,
@@ -19,7 +19,7 @@ from torch_scenarios.operations.distribute_tensor import (
 from torch_scenarios.operations.placement import Layout, normalise
 
 
-class Placed(OnMesh):
+class DTensorOperation(MeshOperation):
     """What the operations on a tensor have in common that is distributed already."""
 
     def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
@@ -33,7 +33,7 @@ class Placed(OnMesh):
         return name_in(given) in caller.layouts or not caller.is_outside_of_a_mesh()
 
 
-class Redistribute(Placed):
+class Redistribute(DTensorOperation):
     """Move a distributed tensor to other placements on the same mesh.
 
     Each mesh dimension that changes is a call on its group, or none: `Replicate()` is cut without

@@ -41,7 +41,7 @@ functions:
 """
 
 
-class Asking(RemoteCall):
+class RpcCall(RemoteCall):
     """What the three calls of a function have in common."""
 
     params: ClassVar[tuple[Param, ...]] = (TO, FUNC, ARGS, TIMEOUT)
@@ -62,7 +62,7 @@ class Asking(RemoteCall):
         return int(entry["to"]), str(entry["func"])
 
 
-class RpcSync(Asking):
+class RpcSync(RpcCall):
     """Call a function on another rank, and wait until it has run there.
 
     It runs at one time between the arrival of the call and its return, next to the steps of that
@@ -70,7 +70,7 @@ class RpcSync(Asking):
     """
 
     name = "rpc_sync"
-    params = (*Asking.params, OUTPUT)
+    params = (*RpcCall.params, OUTPUT)
     source = "torch.distributed.rpc.rpc_sync"
     example = f"""{_SERVER}\
 steps:
@@ -87,7 +87,7 @@ expect:
         return output_of(given)
 
 
-class RpcAsync(Asking):
+class RpcAsync(RpcCall):
     """Call a function on another rank, and go on; a `wait` has its result as `output`."""
 
     name = "rpc_async"
@@ -104,7 +104,7 @@ steps:
 """
 
 
-class Remote(Asking):
+class Remote(RpcCall):
     """Call a function on another rank, which keeps the result; `to_here` fetches it.
 
     Whether `to_here` raises where the function takes longer than the `timeout` is open: torch calls

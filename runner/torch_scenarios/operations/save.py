@@ -27,7 +27,7 @@ IMPORTS = (
 )
 
 
-class Checkpointing(ModelOperation):
+class CheckpointOperation(ModelOperation):
     """What saves and loads checkpoints. The ranks that hold a part of a model make its calls."""
 
     modules = IMPORTS
@@ -49,7 +49,7 @@ class Checkpointing(ModelOperation):
         return None
 
 
-class Save(Checkpointing):
+class Save(CheckpointOperation):
     """Save what the ranks of a model hold: its weights, and the state of its optimizer.
 
     Every rank of the world takes the step: those without a part of the model wait in the barrier at

@@ -109,13 +109,13 @@ class ChosenRun(Run, Protocol):
 
 
 #: a collective, by its group and position; None is the end
-Stop: TypeAlias = tuple[str, int] | None
+PredictedStop: TypeAlias = tuple[str, int] | None
 
 
 class _Sort(Struct, frozen=True, kw_only=True):
     content: Hashable
     clock_s: float
-    stop: Stop
+    stop: PredictedStop
 
 
 class NamedReceive(Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class Merged(Struct, frozen=True, kw_only=True):
 
     options: tuple[int, ...] = ()
     ranks: frozenset[int] = frozenset()
-    stops: frozenset[Stop] = frozenset()
+    stops: frozenset[PredictedStop] = frozenset()
 
     def is_doubted(
         self, address: Hashable, named: Iterable[NamedReceive], left: Iterable[int]
@@ -158,7 +158,7 @@ class Merged(Struct, frozen=True, kw_only=True):
         )
 
 
-def _has_passed(stop: Stop, named: NamedReceive) -> bool:
+def _has_passed(stop: PredictedStop, named: NamedReceive) -> bool:
     return stop is not None and any(
         group == stop[0] and count > stop[1] for group, count in named.passed
     )
@@ -216,7 +216,7 @@ def _sort(run: ChosenRun, number: int, option: int) -> Hashable:
     return _Sort(content=sender.content, clock_s=sender.clock_s, stop=stop[0])
 
 
-def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[Stop] | None:
+def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[PredictedStop] | None:
     """Return where a sender stops after nothing but more of the same; None: it does otherwise."""
     state, receiver = run.ranks[sender.rank], run.choices[number].receive
     works = {work.at: work for work in state.works}
@@ -248,14 +248,14 @@ def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[Stop] | None:
     return _stands(state)
 
 
-def _stands(state: RankState) -> tuple[Stop] | None:
+def _stands(state: RankState) -> tuple[PredictedStop] | None:
     """Return in which collective a rank stands that needs all; None where it stands elsewhere."""
     if state.state != "blocked" or len(state.waiting) != 1 or len(state.waiting[0].posts) != 1:
         return None
     return _joins(state.waiting[0].posts[0])
 
 
-def _joins(post: object) -> tuple[Stop] | None:
+def _joins(post: object) -> tuple[PredictedStop] | None:
     if not isinstance(post, CollectivePost):
         return None
     whole = len(needs(post.operation, post.entry)) == post.match.group.size

@@ -54,7 +54,7 @@ from torch_scenarios.operations.base import (
     Departure,
     Group,
     GroupCreation,
-    Issued,
+    IssuedCall,
     Local,
     Operation,
     PointToPoint,
@@ -1190,7 +1190,7 @@ class Simulation:
         start_s: float,
         written: tuple[str, ...] | None = None,
         slack: dict[str, Any] | None = None,
-        said: tuple[Issued, ...] | None = None,
+        said: tuple[IssuedCall, ...] | None = None,
     ) -> None:
         """Note that a rank took a step, and what its expectations look at."""
         observed = state.process.observe(call.step)

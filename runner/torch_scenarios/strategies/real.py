@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.operations.base import Caller, Group, Issued
+from torch_scenarios.operations.base import Caller, Group, IssuedCall
 from torch_scenarios.operations.placement import encode, layout_name, of_torch
 from torch_scenarios.strategies.model import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
@@ -61,7 +61,7 @@ class Real:
         self.load(weights(model, caller, caller.rank))
         self.forward: Any = self.module
         self.optimizer: Any = None
-        said: list[Issued] = []
+        said: list[IssuedCall] = []
         with recorder(torch, said, caller, handle):
             for strategy in model.parallel:
                 strategy.apply(self)
@@ -339,7 +339,7 @@ GATHERS = "all_gather_into_tensor"
 
 
 def recorder(
-    torch: Any, said: list[Issued], caller: Caller, handle_of: Callable[[str], Any]
+    torch: Any, said: list[IssuedCall], caller: Caller, handle_of: Callable[[str], Any]
 ) -> Any:
     """Return a mode under which every collective call is noted, in order."""
     mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
@@ -362,7 +362,7 @@ def recorder(
                     if name == GATHERS:
                         scale = next(each for each in args if isinstance(each, int))
                     numel = largest.numel() * scale
-                    said.append(Issued(group=group, call=CALLS[name], dtype=dtype, numel=numel))
+                    said.append(IssuedCall(group=group, call=CALLS[name], dtype=dtype, numel=numel))
             return func(*args, **(kwargs or {}))
 
     return Noting()

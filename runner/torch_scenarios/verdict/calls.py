@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch_scenarios.expressions.values import PerRank
 from torch_scenarios.model.scenario import Communicates
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.operations.base import Issued
+from torch_scenarios.operations.base import IssuedCall
 from torch_scenarios.operations.join import Join
 from torch_scenarios.operations.train import Train
 from torch_scenarios.verdict.finding import Finding, Witness, ranks_text
@@ -30,12 +30,12 @@ def judge_calls(case: Case) -> list[Finding]:
     return found or _judge_unstated(case)
 
 
-def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | None:
+def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[IssuedCall] | None:
     """Return the calls of all steps of a model on a rank; None where nothing listened.
 
     A run listens where the workers' process groups are wrapped, as on Gloo.
     """
-    found: list[Issued] = []
+    found: list[IssuedCall] = []
     for event in trace.ranks[rank].events:
         step = case.order.steps.get(event.index)
         form = step.arguments.get("model") if step is not None else None
@@ -47,7 +47,7 @@ def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] 
     return found
 
 
-def floats(said: Iterable[Issued]) -> list[Issued]:
+def floats(said: Iterable[IssuedCall]) -> list[IssuedCall]:
     """Return the calls that carry numbers of the model: none of torch's own bookkeeping.
 
     When DDP is made it compares the shapes of the parameters over all ranks, as tensors of
@@ -85,16 +85,18 @@ def _judge_stated(case: Case, stated: Communicates) -> list[Finding]:
     ]
 
 
-def _find_wanted(memories: Memories, rank: int, stated: Communicates) -> tuple[Issued, ...] | None:
+def _find_wanted(
+    memories: Memories, rank: int, stated: Communicates
+) -> tuple[IssuedCall, ...] | None:
     if not isinstance(stated.calls, PerRank):
         return stated.calls
     process = memories.process(rank, memories.final(rank), None, None)
-    chosen: tuple[Issued, ...] | None = process.choose(stated.calls)
+    chosen: tuple[IssuedCall, ...] | None = process.choose(stated.calls)
     return chosen
 
 
 def _compare(
-    case: Case, trace: Trace | None, rank: int, stated: Communicates, wanted: tuple[Issued, ...]
+    case: Case, trace: Trace | None, rank: int, stated: Communicates, wanted: tuple[IssuedCall, ...]
 ) -> str | None:
     """Return how a trace departs from the calls that are stated on a rank, or None."""
     said = None if trace is None else read_calls(case, trace, rank, stated.model)
@@ -108,10 +110,10 @@ def _compare(
     return difference(wanted, said)
 
 
-def difference(wanted: Sequence[Issued], said: Sequence[Issued]) -> str | None:
+def difference(wanted: Sequence[IssuedCall], said: Sequence[IssuedCall]) -> str | None:
     """Return in words where two lists of calls part, whatever their groups; None where not.
 
-    >>> one = Issued(group="world", call="all_reduce", dtype="float32", numel=58)
+    >>> one = IssuedCall(group="world", call="all_reduce", dtype="float32", numel=58)
     >>> difference([one], [one, one])
     'call 2 is all_reduce float32[58], and nothing more is expected'
     """
@@ -123,7 +125,7 @@ def difference(wanted: Sequence[Issued], said: Sequence[Issued]) -> str | None:
     return None
 
 
-def write_call(each: Issued) -> str:
+def write_call(each: IssuedCall) -> str:
     """Return a call as it is written: `all_reduce float32[58]`."""
     return f"{each.call} {each.dtype}[{each.numel}]"
 
@@ -170,10 +172,10 @@ def _judge_unstated(case: Case) -> list[Finding]:
 
 
 def _by_group(
-    case: Case, rank: int, predicted: Sequence[Issued], observed: Sequence[Issued]
+    case: Case, rank: int, predicted: Sequence[IssuedCall], observed: Sequence[IssuedCall]
 ) -> str | None:
     """Return in words where the calls of a rank part in some group; None where they do not."""
-    lists: dict[object, tuple[str, list[Issued], list[Issued]]] = {}
+    lists: dict[object, tuple[str, list[IssuedCall], list[IssuedCall]]] = {}
     for at, said in enumerate((floats(predicted), floats(observed)), start=1):
         for each in said:
             members = _members(case, rank, each.group)

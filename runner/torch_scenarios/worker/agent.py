@@ -85,7 +85,7 @@ class Agent:
 
     def __init__(
         self,
-        talk: rendezvous.Talk,
+        talk: rendezvous.NodeConnection,
         host: str,
         count: int,
         command_line: CommandLine,
@@ -111,7 +111,7 @@ class Agent:
 
         Raises EOFError or OSError where the command line is gone.
         """
-        self._talk.say(rendezvous.Offer(host=socket.gethostname(), count=self._count))
+        self._talk.say(rendezvous.NodeOffer(host=socket.gethostname(), count=self._count))
         try:
             while True:
                 match self._talk.hear():
@@ -119,7 +119,7 @@ class Agent:
                         self._start(order)
                     case rendezvous.EndRanks():
                         self._end()
-                        self._talk.say(rendezvous.Ended())
+                        self._talk.say(rendezvous.RanksEnded())
                     case rendezvous.LeaveNode(code=code):
                         return code
                     case other:
@@ -239,7 +239,7 @@ class Node(Struct, kw_only=True):
     `first` is the rank that its ranks begin with in the launch at hand; `gone` says why it is lost.
     """
 
-    talk: rendezvous.Talk
+    talk: rendezvous.NodeConnection
     host: str
     count: int
     first: int = 0

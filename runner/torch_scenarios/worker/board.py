@@ -161,7 +161,7 @@ TOGETHER = 64
 
 
 @cache
-class FromDevice:
+class DeviceCopies:
     """Brings tensors to the host on another stream; one for each device, for every scenario.
 
     The account of a rank is given while its stream hangs: what is copied there would wait for ever

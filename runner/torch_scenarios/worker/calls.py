@@ -226,7 +226,7 @@ class Service:
         codec = Codec(self._rpc, {**known, "perform": perform})
         for module, name in places.items():
             setattr(module, name, codec)
-        Serving.by = self
+        CurrentService.by = self
 
     def serve(self, process: Process) -> None:
         """Let functions run, on what the rank holds."""
@@ -326,7 +326,7 @@ class Service:
             self._rpc.shutdown(graceful=False)
 
 
-class Serving:
+class CurrentService:
     """Which service of this process runs what is asked of it.
 
     torch calls a plain function by its name, which knows no scenario; so the process has one
@@ -338,7 +338,7 @@ class Serving:
 
 def perform(name: str, *given: Any) -> Any:
     """Run a function of the file on this rank: what torch's RPC calls by its name."""
-    service = Serving.by
+    service = CurrentService.by
     if service is None:
         message = "this rank serves no scenario"
         raise FunctionFailedError(message)

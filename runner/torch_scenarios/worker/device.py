@@ -112,10 +112,10 @@ class Completion(Protocol):
         """Whether a call that has returned may not have been done."""
 
 
-class WithTheCall:
+class HostCompletion:
     """A call that has returned is done: the CPU.
 
-    >>> WithTheCall().mark() is None
+    >>> HostCompletion().mark() is None
     True
     """
 
@@ -177,7 +177,7 @@ def cuda_runtime(torch: ModuleType) -> ctypes.CDLL | None:
     return runtime
 
 
-class WithAnEvent:
+class DeviceCompletion:
     """A call that has returned is enqueued: a GPU.
 
     To make an event and to ask for the current stream take longer than to record an event. So the
@@ -226,4 +226,4 @@ class WithAnEvent:
 @cache
 def completion_on(torch: ModuleType, device: Any) -> Completion:
     """Return how steps complete on a device, the same object for every scenario there."""
-    return WithAnEvent(torch) if device.type == "cuda" else WithTheCall()
+    return DeviceCompletion(torch) if device.type == "cuda" else HostCompletion()

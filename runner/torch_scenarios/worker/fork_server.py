@@ -25,7 +25,7 @@ from torch_scenarios.execution.backends import Sharing, lack_of, resolve
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.heartbeat import BeatListener, Beats, is_stopped
 from torch_scenarios.execution.letters import Secret
-from torch_scenarios.execution.office import Office
+from torch_scenarios.execution.local_store import LocalStore
 from torch_scenarios.execution.protocol import TERMINATED, Job, Supervision
 from torch_scenarios.execution.supervisor import Supervisor
 from torch_scenarios.model.traits import carrier, device_type
@@ -118,7 +118,7 @@ def meet_on_one_host(parameters: Any) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------
-# One launch: an office, the workers that torchrun's agent forks, the supervisor over them.
+# One launch: a local store, the workers that torchrun's agent forks, the supervisor over them.
 
 #: torch's own store would listen to the whole network, and asks no one who he is
 ADDRESS = "127.0.0.1"
@@ -158,7 +158,7 @@ class Launch:
     """
 
     def __init__(self, number: int, size: int) -> None:
-        """Open the office of the launch, and a port at which torch's process groups will meet.
+        """Open the store of the launch, and a port at which torch's process groups will meet.
 
         Raises OSError where this machine has no port or no descriptor for it.
         """
@@ -177,9 +177,9 @@ class Launch:
         self._used_gpus = False
         self.ended = threading.Event()
         self.failure = ""
-        self.office = Office(Secret.random())
-        self.office.start()
-        self.supervisor = Supervisor(self.office, self.deaths, self.find_lost)
+        self.local_store = LocalStore(Secret.random())
+        self.local_store.start()
+        self.supervisor = Supervisor(self.local_store, self.deaths, self.find_lost)
 
     def _read_output(self) -> str:
         """Return what its workers printed before they were up."""
@@ -263,7 +263,7 @@ class Launch:
         # a store's server is ended here, not by the garbage collector of another process: a forked
         # worker has no such thread to join
         self.supervisor.close()
-        self.office.close()
+        self.local_store.close()
         self._server = None
         self.listener.close()
         for descriptor in self.gate:
@@ -348,15 +348,15 @@ class Host:
             start_method="fork",
             logs_specs=no_logs(),
         )
-        office = launch.office
+        local_store = launch.local_store
         closed = (
             self._descriptor,
             launch.gate[1],
             launch.listener.fileno(),
-            *office.descriptors,
+            *local_store.descriptors,
         )
         elastic_launch(config, serve_launch)(
-            launch.name, office.address, launch.gate[0], self._lifeline, launch.beats, closed
+            launch.name, local_store.address, launch.gate[0], self._lifeline, launch.beats, closed
         )
 
     # ------------------------------------------------------------------ the serving thread

@@ -28,12 +28,12 @@ from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import (
     Compound,
     Departure,
-    Ending,
     GroupCreation,
-    Issued,
+    IssuedCall,
     Local,
     Operation,
     PremulSum,
+    ProcessExit,
     RemoteCall,
     Waiting,
 )
@@ -54,7 +54,7 @@ from torch_scenarios.worker.world import UNCONNECTED, World
 CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
 
 
-class Broken(Exception):
+class BrokenCallError(Exception):
     """The stuck call was broken from outside, after the verdict; the account is given already."""
 
 
@@ -79,11 +79,11 @@ class Failures:
         self.lost = False
 
     def note(self, record: TakenStep, error: BaseException) -> Failure:
-        """Note what a step raised; raises Broken where the supervisor is why it did."""
+        """Note what a step raised; raises BrokenCallError where the supervisor is why it did."""
         if record.site.communicates:
             self._mend(error)
             if self.broken():
-                raise Broken from error
+                raise BrokenCallError from error
         failure = failure_of(error)
         if record.site.communicates:
             function, _, _ = record.site.label.partition(" ")
@@ -250,7 +250,7 @@ class Pending(Struct):
     waited: bool = False
 
 
-class Acts:
+class RankActions:
     """Makes the acts of one rank, and keeps the work that they start as long as a script would."""
 
     def __init__(self, world: World, process: Process, pending: dict[str, Pending]) -> None:
@@ -265,7 +265,7 @@ class Acts:
         self._pending = pending
         self._creations = 0
         #: what was said in the last step of several calls
-        self.said: tuple[Issued, ...] | None = None
+        self.said: tuple[IssuedCall, ...] | None = None
 
     def act(self, call: Call, late: Mapping[str, str]) -> Act:
         """Return what a call does. Raises what torch, or the language, refuses before it.
@@ -434,7 +434,7 @@ class Acts:
         take = (
             bound_memory(world.torch, operation.take) if operation.checkpoints else operation.take
         )
-        said: list[Issued] = []
+        said: list[IssuedCall] = []
         try:
             with recorder(world.torch, said, self._process, world.handle):
                 take(world.torch, world.mesh, self._process, call.entry)
@@ -517,7 +517,7 @@ Again: TypeAlias = Callable[[int, tuple[int, ...]], bool | None]
 ROUNDS = 1000
 
 
-class Stepping:
+class StepRunner:
     """Takes the steps of a program on one rank, and puts what happens on its board."""
 
     def __init__(
@@ -525,7 +525,7 @@ class Stepping:
         process: Process,
         board: Board,
         *,
-        acts: Acts,
+        acts: RankActions,
         copies: Copies,
         completion: Completion,
         failures: Failures,
@@ -550,8 +550,8 @@ class Stepping:
         call bound, is kept under a key of all that it was made of, and the next round with the same
         key only calls it.
 
-        Raises ScenarioError where it cannot be evaluated, Ending where a `fault` ends the process,
-        Broken where the supervisor broke the call.
+        Raises ScenarioError where it cannot be evaluated, ProcessExit where a `fault` ends the
+        process, BrokenCallError where the supervisor broke the call.
         """
         same = self._sameness.of(step) if iteration else UNKNOWN
         alike = self._make_round_key(step, same.counting) if iteration else key(step)
@@ -658,7 +658,7 @@ class Stepping:
                 if act is None:
                     act = acts.show_stores(call, late)
                 written = act()
-            except Ending:
+            except ProcessExit:
                 raise
             except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
                 goes_on, written = self._note_failure(record, call, error)
@@ -732,14 +732,14 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
     """Wait, after the last step, until the device has done each of them, in order.
 
     Returns `raised` where the device did not come to the end: an error of the backend's that no
-    call could raise, its own timeout, a lost context. Raises Broken as a stuck call does.
+    call could raise, its own timeout, a lost context. Raises BrokenCallError as a stuck call does.
     """
     while (record := board.advance()) is not None:
         end = _wait_for_device(record, board, world, failures)
         if end == "happened":
             continue
         if end == "left" and failures.broken():
-            raise Broken
+            raise BrokenCallError
         board.fail(record, why_lost(record, board, world))
         failures.lost = True
         return "raised"
@@ -822,7 +822,8 @@ class Program:
     def prepare(self) -> str | None:
         """Create the groups and make what the rank holds before step 1.
 
-        Returns how the rank ended, where it did. Raises Broken where the supervisor broke a call.
+        Returns how the rank ended, where it did. Raises BrokenCallError where the supervisor broke
+        a call.
         """
         for module in self._plan.modules:
             import_module(module)
@@ -854,7 +855,8 @@ class Program:
     def run(self) -> str:
         """Take every step, once prepared; returns how the rank ended.
 
-        Raises Ending where a `fault` ends the process, Broken where the supervisor broke a call.
+        Raises ProcessExit where a `fault` ends the process, BrokenCallError where the supervisor
+        broke a call.
         """
         assert self._ready is not None
         process, copies, initial = self._ready
@@ -937,10 +939,10 @@ class Program:
 
     def _take_all(self, process: Process, copies: Copies) -> str:
         """Take every step, as far as the rank gets; returns how it ended."""
-        stepping = Stepping(
+        stepping = StepRunner(
             process,
             self._board,
-            acts=Acts(self._world, process, self.pending),
+            acts=RankActions(self._world, process, self.pending),
             copies=copies,
             completion=self._completion,
             failures=self._failures,
@@ -957,7 +959,7 @@ class Program:
 
 
 def _walk(
-    stepping: Stepping, process: Process, steps: tuple[Step, ...], iteration: tuple[int, ...]
+    stepping: StepRunner, process: Process, steps: tuple[Step, ...], iteration: tuple[int, ...]
 ) -> bool:
     """Take steps in order, and those of a loop once a round; False where the rank ends early."""
     kept = stepping.kept
@@ -973,7 +975,7 @@ def _walk(
     return True
 
 
-def _repeat(stepping: Stepping, process: Process, step: Step, iteration: tuple[int, ...]) -> bool:
+def _repeat(stepping: StepRunner, process: Process, step: Step, iteration: tuple[int, ...]) -> bool:
     """Take the steps of a loop, once for each value of its variable."""
     assert step.variable is not None
     for value in process.rounds(step):

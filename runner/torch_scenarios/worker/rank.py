@@ -1,4 +1,4 @@
-"""One rank of a run without torch: it takes orders from the launcher's office, one after the other.
+"""One rank of a run without torch: it takes orders from the launcher, one after the other.
 
 A framework next to torch says what its world is; everything else is the same for all of them. A
 launcher of :mod:`torch_scenarios.execution.frameworks` starts the rank, and no other process.
@@ -15,16 +15,16 @@ from functools import partial
 from typing import Any, NoReturn
 
 from torch_scenarios.execution import protocol
-from torch_scenarios.execution.frameworks.launch import BEATS, find_office
+from torch_scenarios.execution.frameworks.launch import BEATS, find_local_store
 from torch_scenarios.execution.heartbeat import Beats
-from torch_scenarios.execution.office import OfficeLine
+from torch_scenarios.execution.local_store import LocalStoreClient
 from torch_scenarios.expressions.functions import NumpyArrays
 from torch_scenarios.model.plan import Creation, Plan
 from torch_scenarios.worker import watcher
 from torch_scenarios.worker.board import Board
-from torch_scenarios.worker.device import WithTheCall
+from torch_scenarios.worker.device import HostCompletion
 from torch_scenarios.worker.framework import BROKEN
-from torch_scenarios.worker.program import Broken, Program
+from torch_scenarios.worker.program import BrokenCallError, Program
 from torch_scenarios.worker.world import Start, World
 
 #: seconds for which a rank that has come to its end keeps its framework going
@@ -117,8 +117,10 @@ class Rank:
     steps are those of the :class:`torch_scenarios.model.process.Process` that the analysis has.
     """
 
-    def __init__(self, connect: Callable[[], OfficeLine], framework: Framework, rank: int) -> None:
-        """Connect to the office: for orders, for the thread next to this one, and to hear its end.
+    def __init__(
+        self, connect: Callable[[], LocalStoreClient], framework: Framework, rank: int
+    ) -> None:
+        """Connect to the local store: for orders, for the thread beside this one, to hear its end.
 
         Raises RuntimeError where it is gone.
         """
@@ -136,10 +138,10 @@ class Rank:
         self._world: FrameworkWorld | None = None
 
     def serve(self) -> None:
-        """Take orders until told to stop. Raises RuntimeError where the office is gone."""
+        """Take orders until told to stop. Raises RuntimeError where the local store is gone."""
         warnings.simplefilter("ignore")
         self._watcher.listen()
-        hello = protocol.Hello(
+        hello = protocol.WorkerReady(
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -173,10 +175,10 @@ class Rank:
             world.begin(order.number)
         except self._framework.errors as error:
             reason = f"{self._framework.carrier}: {error}"
-            mail.post(protocol.Unable(rank=self.rank, reason=reason))
+            mail.post(protocol.WorldFailed(rank=self.rank, reason=reason))
             return
         board = Board(self.rank, lambda value: value)
-        running = watcher.Running(
+        running = watcher.WatchedScenario(
             self._beside,
             name,
             board,
@@ -189,7 +191,7 @@ class Rank:
             world,
             NumpyArrays(),
             board=board,
-            completion=WithTheCall(),
+            completion=HostCompletion(),
             broken=lambda: running.broken or protocol.holds(self._store, running.key("break")),
         )
         self._watcher.begin(running)
@@ -199,7 +201,7 @@ class Rank:
         self,
         program: Program,
         world: FrameworkWorld,
-        running: watcher.Running,
+        running: watcher.WatchedScenario,
         mail: protocol.Outbox,
         start: Start,
     ) -> None:
@@ -211,7 +213,7 @@ class Rank:
                 ending = program.run()
             else:
                 start.arrive()
-        except Broken:
+        except BrokenCallError:
             ending = "blocked"
             program.pending.clear()
         world.finish()
@@ -228,7 +230,7 @@ def _leave(_reason: str) -> NoReturn:
 
 def serve(framework: Framework) -> None:
     """Be a rank until the launcher is gone."""
-    connect = partial(OfficeLine, find_office(os.environ))
+    connect = partial(LocalStoreClient, find_local_store(os.environ))
     shared = os.dup(2)
     try:
         beats = Beats(os.open(os.environ.pop(BEATS), os.O_RDWR))

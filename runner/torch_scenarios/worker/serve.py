@@ -37,6 +37,7 @@ from torch_scenarios.execution import backends, protocol
 from torch_scenarios.execution.backends import is_bound, lack_of, require_known
 from torch_scenarios.execution.heartbeat import Beats
 from torch_scenarios.execution.letters import ForgedError, Secret
+from torch_scenarios.execution.local_store import LocalStore, LocalStoreAddress
 from torch_scenarios.execution.nodes import (
     FRONT,
     Follower,
@@ -46,16 +47,15 @@ from torch_scenarios.execution.nodes import (
     end_agent,
     name_of_node,
 )
-from torch_scenarios.execution.office import Office, OfficeAddress
 from torch_scenarios.expressions.functions import TorchArrays
 from torch_scenarios.model.traits import carrier, device_type
-from torch_scenarios.operations.base import Ending
+from torch_scenarios.operations.base import ProcessExit
 from torch_scenarios.worker import watcher
-from torch_scenarios.worker.board import Board, Converter, FromDevice
+from torch_scenarios.worker.board import Board, Converter, DeviceCopies
 from torch_scenarios.worker.calls import Service
 from torch_scenarios.worker.device import completion_on
 from torch_scenarios.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Frontend
-from torch_scenarios.worker.program import Broken, Pending, Program, plain_only
+from torch_scenarios.worker.program import BrokenCallError, Pending, Program, plain_only
 from torch_scenarios.worker.world import ATTEMPTS, Reaper, Start, World, is_unconnected
 
 #: typed as little as torch exports its names
@@ -100,14 +100,14 @@ class Worker:
         self._watcher = watcher.Watcher(
             self._beside, rank, lifeline=lifeline, alone=alone, told=told
         )
-        self._running: watcher.Running | None = None
+        self._running: watcher.WatchedScenario | None = None
         self._world: World | None = None
         #: the part in the RPC world of the scenario before: it serves until the next one begins
         self._calls: Service | None = None
         #: the work that names of the scenario keep
         self._pending: dict[str, Pending] = {}
         self._stderr = watcher.StandardError()
-        self._last_words = watcher.LastWords(self._speak)
+        self._last_words = watcher.AbortHandler(self._speak)
 
     @property
     def store(self) -> protocol.Store:
@@ -127,7 +127,7 @@ class Worker:
         if files is not None:
             protocol.put(self.store, f"files/{self.rank}", files)
             digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-        hello = protocol.Hello(
+        hello = protocol.WorkerReady(
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -172,34 +172,36 @@ class Worker:
                 if last or order.proof or not is_unconnected(error):
                     lacks = isinstance(error, UnsupportedError)
                     reason = self._reason(error)
-                    mail.post(protocol.Unable(rank=self.rank, reason=reason, unsupported=lacks))
+                    mail.post(
+                        protocol.WorldFailed(rank=self.rank, reason=reason, unsupported=lacks)
+                    )
                     return
                 start.meet(failed=True)
                 continue
             program, running = self._prepare(order, world, name)
             if attempt > 1:
                 mail.post(
-                    protocol.Moved(rank=self.rank)
+                    protocol.RankMoved(rank=self.rank)
                 )  # from where it stood in the attempt before
             try:
                 if self._run(program, running, mail, start, last=last):
                     return
             except Exception as error:
-                mail.post(protocol.Unable(rank=self.rank, reason=self._reason(error)))
+                mail.post(protocol.WorldFailed(rank=self.rank, reason=self._reason(error)))
                 raise
 
     def _prepare(
         self, order: protocol.Assignment, world: World, name: str
-    ) -> tuple[Program, watcher.Running]:
+    ) -> tuple[Program, watcher.WatchedScenario]:
         """Return a rank's program, and the watch over it, which has begun."""
         completion = completion_on(torch, world.device)
         world.on_device = on_device = completion.enqueues
         board = Board(
             self.rank,
-            Converter(torch, FromDevice(torch, world.device) if on_device else None),
+            Converter(torch, DeviceCopies(torch, world.device) if on_device else None),
             completion.seconds if on_device else None,
         )
-        running = watcher.Running(
+        running = watcher.WatchedScenario(
             self._beside,
             name,
             board,
@@ -224,24 +226,24 @@ class Worker:
         """Say whether this rank can use the folder of the scenario's checkpoints."""
         lack = order.folder and order.folder.lack()
         if lack is None:
-            mail.post(protocol.Free(rank=self.rank))
+            mail.post(protocol.RankFree(rank=self.rank))
         else:
             reason = f"rank {self.rank} on host {socket.gethostname()} {lack}"
-            mail.post(protocol.Unable(rank=self.rank, reason=reason, unsupported=True))
+            mail.post(protocol.WorldFailed(rank=self.rank, reason=reason, unsupported=True))
 
     def _prove(self, world: World, mail: protocol.Outbox) -> None:
         """Use a fresh world once; a worker whose device is lost says nothing, or that it is."""
         if world.works():
-            mail.post(protocol.Free(rank=self.rank))
+            mail.post(protocol.RankFree(rank=self.rank))
         else:
             mail.post(
-                protocol.Unable(rank=self.rank, reason="a fresh world did not reduce a number")
+                protocol.WorldFailed(rank=self.rank, reason="a fresh world did not reduce a number")
             )
 
     def _run(
         self,
         program: Program,
-        running: watcher.Running,
+        running: watcher.WatchedScenario,
         mail: protocol.Outbox,
         start: Start,
         *,
@@ -249,16 +251,16 @@ class Worker:
     ) -> bool:
         """Run a program to its end, whatever that is; False where its world is made once more.
 
-        Ending   the scenario kills this process: it reports what it has seen, and dies
-        Broken   the supervisor ended a call that would not return: it reports where it was blocked,
-                 settles, and is free for the next scenario
-        else     it has come to its end, or raised
+        ProcessExit      the scenario kills this process: it reports what it has seen, and dies
+        BrokenCallError  the supervisor ended a call that would not return: it reports where it was
+                         blocked, settles, and is free for the next scenario
+        else             it has come to its end, or raised
         """
         let_go = partial(self._let_go, poison=True)
         try:
             ending = program.prepare()
             if running.on_device:
-                mail.post(protocol.Begun(rank=self.rank))
+                mail.post(protocol.WorldReady(rank=self.rank))
             failed = program.unconnected and not last
             if ending is not None and not failed:
                 start.arrive()  # its peers go on without it
@@ -267,11 +269,11 @@ class Worker:
             ending = ending or program.run()
             if running.broken:
                 # a host that waited for a device comes back without a word once that is aborted
-                raise Broken  # noqa: TRY301 -- it ended as if the call had raised
-        except Ending as fault:
+                raise BrokenCallError  # noqa: TRY301 -- it ended as if the call had raised
+        except ProcessExit as fault:
             running.tell("died", fault.how, via=mail)
             die(fault.how)
-        except Broken:
+        except BrokenCallError:
             if running.came_back():
                 self._line = self._connect()
                 mail = protocol.Outbox(self.store, running.key("mail"))
@@ -340,7 +342,7 @@ class Worker:
         words = lack_of(str(error)) if isinstance(error, OSError | RuntimeError) else None
         return f"rank {self.rank} could not run it: {words or f'{type(error).__name__}: {error}'}"
 
-    def _was_broken(self, running: watcher.Running) -> bool:
+    def _was_broken(self, running: watcher.WatchedScenario) -> bool:
         """Return whether the supervisor broke what raised; a peer may hear of it first."""
         try:
             return running.broken or protocol.holds(self.store, running.key("break"))
@@ -416,7 +418,7 @@ def die(how: str) -> NoReturn:
 
 def serve_launch(
     prefix: str,
-    office: OfficeAddress,
+    local_store: LocalStoreAddress,
     gate: int,
     lifeline: int,
     beats: Beats,
@@ -424,9 +426,9 @@ def serve_launch(
 ) -> None:
     """Be one worker of a launch that `torch_scenarios.worker.fork_server` forked.
 
-    Nothing is connected before a byte comes through the `gate`. It takes orders from `office`, and
-    shows in `beats` that it runs. `closed` are descriptors of the host that a worker must not keep
-    open.
+    Nothing is connected before a byte comes through the `gate`. It takes orders from `local_store`,
+    and shows in `beats` that it runs. `closed` are descriptors of the host that a worker must not
+    keep open.
     """
     watcher.die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
@@ -440,7 +442,7 @@ def serve_launch(
     try:
         beats.keep(rank)
         Worker(
-            rank, partial(watcher.Connection.local, dist, prefix, office), lifeline=lifeline
+            rank, partial(watcher.Connection.local, dist, prefix, local_store), lifeline=lifeline
         ).serve()
     except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
         # for the host, which wants to know why a worker does not come up
@@ -491,23 +493,29 @@ class Command:
         """Connect to the store of the launch, which is opened here where no agent has.
 
         `member` is the process of rank 0; `secret` seals what is said. Where all ranks are on this
-        host this process has what they say in an office, and torch's store has nothing of it.
+        host this process has what they say in a local store, and torch's store has nothing of it.
         """
         self._member = member
         self._server = None if agent_has_store(os.environ) else _own_store(place)
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         beats = watcher.TorchLine(dist, prefix)
         self._lines: list[watcher.TorchLine | watcher.Connection] = [beats]
-        office = Office(secret) if place.is_alone else None
-        store: Any = office
-        if office is None:
+        local_store = LocalStore(secret) if place.is_alone else None
+        store: Any = local_store
+        if local_store is None:
             orders = watcher.Connection.seal(dist, prefix, secret)
             self._lines.append(orders)
             store = orders.store
         else:
-            office.start()
+            local_store.start()
         self._leader = Leader(
-            beats.store, prefix, secret, FRONT, name_of_node(), lost=self._lose, office=office
+            beats.store,
+            prefix,
+            secret,
+            FRONT,
+            name_of_node(),
+            lost=self._lose,
+            local_store=local_store,
         )
         self._frontend = Frontend(
             torch, store, place.world_size, self._leader, command_line, self._join
@@ -578,9 +586,9 @@ class Member:
             self._lose("the first process of its node did not come up")
             raise SystemExit  # the line before has ended the process
         connect = partial(watcher.Connection.seal, dist, self._prefix, secret)
-        office = self._node.office if isinstance(self._node, Follower) else None
-        if office is not None:
-            connect = partial(watcher.Connection.local, dist, self._prefix, office)
+        local_store = self._node.local_store if isinstance(self._node, Follower) else None
+        if local_store is not None:
+            connect = partial(watcher.Connection.local, dist, self._prefix, local_store)
         worker = Worker(self._rank, connect, alone=self._alone, told=self._node.tell_told)
         leads = isinstance(self._node, Leader)
         # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)

@@ -20,7 +20,7 @@ from typing import Any
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import protocol
 from torch_scenarios.execution.letters import Secret
-from torch_scenarios.execution.office import OfficeAddress, OfficeLine
+from torch_scenarios.execution.local_store import LocalStoreAddress, LocalStoreClient
 from torch_scenarios.worker.board import Board, TakenStep
 from torch_scenarios.worker.program import why_lost
 from torch_scenarios.worker.world import World
@@ -69,7 +69,7 @@ class StandardError:
         return os.pread(self._fd, TAIL, max(0, size - TAIL)).decode(errors="replace").strip()
 
 
-class LastWords:
+class AbortHandler:
     """Calls `speak` when the process aborts, in the thread that aborts.
 
     An abort of Gloo is no exception: no `finally` runs. The handler of SIGABRT is the last code of
@@ -156,8 +156,9 @@ def open_store(dist: ModuleType, host: str, listener: socket.socket, timeout_s: 
 class Connection:
     """What leads a process to its launch: `store` for what it says and hears, `groups` for torch.
 
-    On one machine these are two: an office that lets in this user's processes alone, and a store of
-    torch's in which its process groups meet. In a launch over hosts both are in torch's store.
+    On one machine these are two: a local store that lets in this user's processes alone, and a
+    store of torch's in which its process groups meet. In a launch over hosts both are in torch's
+    store.
     """
 
     def __init__(self, store: Any, open_groups: Callable[[], TorchLine]) -> None:
@@ -173,9 +174,9 @@ class Connection:
         return cls(protocol.SealedStore(line.store, prefix, secret), lambda: line).open()
 
     @classmethod
-    def local(cls, dist: ModuleType, prefix: str, office: OfficeAddress) -> Connection:
-        """Return a connection to an office of this machine, and to torch's store."""
-        return cls(OfficeLine(office), partial(TorchLine, dist, prefix))
+    def local(cls, dist: ModuleType, prefix: str, local_store: LocalStoreAddress) -> Connection:
+        """Return a connection to a local store of this machine, and to torch's store."""
+        return cls(LocalStoreClient(local_store), partial(TorchLine, dist, prefix))
 
     def open(self) -> Connection:
         """Connect to torch's store now, and return this connection."""
@@ -234,7 +235,7 @@ CUT_S = 0.05
 ACCOUNT_S = 10.0
 
 
-class Running:
+class WatchedScenario:
     """One scenario under watch on one rank.
 
         main thread      step 0   step 1 (recv) ..................   never returns
@@ -306,7 +307,7 @@ class Running:
             self._moves, self._since_s = moves, now_s
             if self._published is not None:
                 self._published = None
-                self.outbox.post(protocol.Moved(rank=board.rank))
+                self.outbox.post(protocol.RankMoved(rank=board.rank))
             return
         if inside is not None and self._overdue(inside, now_s):
             self._give_up(inside)
@@ -317,7 +318,7 @@ class Running:
             return
         if inside is not None and now_s - self._since_s >= STILL_S:
             self._published = inside
-            self.outbox.post(protocol.Stuck(rank=board.rank, position=inside.position))
+            self.outbox.post(protocol.RankStuck(rank=board.rank, position=inside.position))
 
     def _overdue(self, record: TakenStep, now_s: float) -> bool:
         """Whether a device stands at a call for longer than the main thread would let it.
@@ -337,7 +338,7 @@ class Running:
         """Tell that this thread runs: calls on a device may stand without letting go of Python."""
         if self._world.on_device and not self.told and now_s - self._alive_s >= ALIVE_S:
             self._alive_s = now_s
-            self.outbox.post(protocol.Alive(rank=self._board.rank))
+            self.outbox.post(protocol.RankAlive(rank=self._board.rank))
 
     # How a call that hangs is broken from inside, in the order of how much each way spoils.
     #
@@ -431,7 +432,7 @@ class Running:
 
     def free(self, outbox: protocol.Outbox) -> None:
         """Say that the main thread came back from the call that was broken."""
-        outbox.post(protocol.Free(rank=self._board.rank))
+        outbox.post(protocol.RankFree(rank=self._board.rank))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -472,10 +473,10 @@ class Watcher:
         self._rank = rank
         self._lifeline = lifeline
         self._parent = os.getppid()
-        self._running: Running | None = None
+        self._running: WatchedScenario | None = None
         self._told_to_end_s: float | None = None
         #: the scenario that was last said to lose this rank
-        self._left: Running | None = None
+        self._left: WatchedScenario | None = None
         self._ears, self._mouth = os.pipe()
         os.set_blocking(self._mouth, False)
         os.set_blocking(self._ears, False)
@@ -489,7 +490,7 @@ class Watcher:
 
     # ------------------------------------------------------------------ the main thread's side
 
-    def begin(self, running: Running) -> None:
+    def begin(self, running: WatchedScenario) -> None:
         """Watch a scenario."""
         self._running = running
         os.write(self._mouth, b"\0")
@@ -498,7 +499,7 @@ class Watcher:
 
     def _watch(self) -> None:
         watched = [self._ears] if self._lifeline is None else [self._ears, self._lifeline]
-        before: Running | None = None
+        before: WatchedScenario | None = None
         while True:
             running = self._running
             if running is not None and running is not before:
@@ -526,11 +527,11 @@ class Watcher:
             self._told_to_end_s = time.monotonic()
             self._told()
 
-    def _leave(self, running: Running | None) -> None:
+    def _leave(self, running: WatchedScenario | None) -> None:
         """Tell a scenario that it loses this rank, which was told to end; also one that begins."""
         if self._told_to_end_s is not None and running is not None and running is not self._left:
             self._left = running
-            running.outbox.post(protocol.Leaving(rank=self._rank))
+            running.outbox.post(protocol.RankLeaving(rank=self._rank))
 
     def _perhaps_end(self) -> None:
         """End a process that was told to, once the supervisor has what it wants."""

@@ -2,7 +2,7 @@
 
 A launch starts as many ranks as the largest scenario has, and takes one scenario after the other:
 
-    launcher === office (a unix socket) === rank 0 .. n === the framework === each other
+    launcher === local store (unix socket) === rank 0 .. n === the framework === each other
 
 The ranks are judged by the same supervisor as torch's. Where a rank cannot be freed from the call
 that holds it, or a process ended, the next scenario gets new ones.
@@ -26,8 +26,8 @@ from torch_scenarios.execution import heartbeat
 from torch_scenarios.execution.backends import LaunchOptions, require_meant, require_needs
 from torch_scenarios.execution.launcher import ProcessLauncher
 from torch_scenarios.execution.letters import Secret
-from torch_scenarios.execution.office import Office, OfficeAddress
-from torch_scenarios.execution.protocol import Assignment, Hello, Supervision
+from torch_scenarios.execution.local_store import LocalStore, LocalStoreAddress
+from torch_scenarios.execution.protocol import Assignment, Supervision, WorkerReady
 from torch_scenarios.execution.supervisor import Supervisor, observe, watch_for
 from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
@@ -35,7 +35,7 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.operations.base import Compound, RemoteCall
 
-#: what a rank finds in its environment: the office's name, and the key of the launch
+#: what a rank finds in its environment: the local store's name, and the key of the launch
 OFFICE = "SCENARIO_RANK_OFFICE"
 #: and the file of the memory in which it shows that it runs
 BEATS = "SCENARIO_RANK_BEATS"
@@ -47,10 +47,10 @@ ENDS_S = 5.0
 PRINTED = 4000
 
 
-def find_office(around: MutableMapping[str, str]) -> OfficeAddress:
-    """Return where the launcher's office is, and take it out of a rank's environment."""
+def find_local_store(around: MutableMapping[str, str]) -> LocalStoreAddress:
+    """Return where the launcher's local store is, and take it out of a rank's environment."""
     name, _, key = around.pop(OFFICE).partition(":")
-    return OfficeAddress(name=bytes.fromhex(name), key=bytes.fromhex(key))
+    return LocalStoreAddress(name=bytes.fromhex(name), key=bytes.fromhex(key))
 
 
 def require_words(plan: Plan, predicted: Trace, framework: str, why_died: str) -> None:
@@ -86,20 +86,20 @@ class FrameworkLaunch(ABC):
         JAX   one process for each rank, started here
         MPI   one mpiexec, which starts the ranks
 
-    Both find the office by their environment, and are ranks of the same protocol from then on.
+    Both find the local store by their environment, and are ranks of the same protocol from then on.
     """
 
     def __init__(self, size: int) -> None:
         """Start the ranks, and wait for them. Raises StartError where they do not come up."""
         self.size = size
-        self._ranks: Mapping[int, Hello] = {}
+        self._ranks: Mapping[int, WorkerReady] = {}
         self._processes: Sequence[subprocess.Popen[bytes]] = ()
         self._output = os.memfd_create("ranks")
-        self._office = Office(Secret.random())
-        self._office.start()
+        self._local_store = LocalStore(Secret.random())
+        self._local_store.start()
         self._beats = heartbeat.Beats.create(size)
         self._listener: heartbeat.BeatListener | None = None
-        self.supervisor = Supervisor(self._office, self._find_deaths, self._find_lost)
+        self.supervisor = Supervisor(self._local_store, self._find_deaths, self._find_lost)
         try:
             self._start()
             self._ranks = self.supervisor.greet(size, START_S)
@@ -140,7 +140,7 @@ class FrameworkLaunch(ABC):
         self._processes = (*self._processes, process)
 
     def _environment(self) -> dict[str, str]:
-        address = self._office.address
+        address = self._local_store.address
         path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[3])]
         return {
             "OMP_NUM_THREADS": "1",
@@ -187,7 +187,7 @@ class FrameworkLaunch(ABC):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self.supervisor.close()
-        self._office.close()
+        self._local_store.close()
         self._beats.close()
         os.close(self._output)
 

@@ -6,8 +6,8 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import (
     Compound,
-    Ending,
     Local,
+    ProcessExit,
     ProgramError,
     Refusal,
     RefusedError,
@@ -30,7 +30,7 @@ def act(run: Run, state: RankState, call: Call, operation: Local | Compound) -> 
     before = {name: scope.get(name) for name in operation.introduces(call.step.arguments)}
     try:
         operation.run(state.process, call.entry)
-    except (Ending, RefusedError, ProgramError) as error:
+    except (ProcessExit, RefusedError, ProgramError) as error:
         return stop(run, state, call, error)
     return [Go(operation.duration_s(call.entry), before)]
 
@@ -42,10 +42,10 @@ def act(run: Run, state: RankState, call: Call, operation: Local | Compound) -> 
     shown="faults/exits_early faults/raises wrong/store_of_another_size",
 )
 def stop(
-    run: Run, state: RankState, call: Call, error: Ending | RefusedError | ProgramError
+    run: Run, state: RankState, call: Call, error: ProcessExit | RefusedError | ProgramError
 ) -> list[Effect]:
     """Return what comes of a local step that does not end well."""
-    if isinstance(error, Ending):
+    if isinstance(error, ProcessExit):
         return [End(error.how)]
     if isinstance(error, ProgramError):
         return [Raise(Failure(kinds=("other",), message=str(error), own=True))]

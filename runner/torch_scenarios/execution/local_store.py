@@ -1,6 +1,6 @@
 """The store of a launch on one machine: values in the memory of one process, sockets to it.
 
-    supervisor --- Office (this process) ===unix socket=== OfficeLine (a worker)
+    supervisor --- LocalStore (this process) ===unix socket=== LocalStoreClient (a worker)
 
 The socket has no file and no port: its name is the kernel's, and lives as long as its process. Each
 end asks the kernel whose process the other one is, and lets in none of another user; a line begins
@@ -35,7 +35,7 @@ LARGEST = 8 << 20
 _CHUNK = 1 << 18
 #: lines that wait to be let in
 _BACKLOG = 512
-#: seconds that a worker waits for the office to let it in
+#: seconds that a worker waits for the local store to let it in
 _OPENS_S = 30.0
 #: who the kernel says is at the other end of a socket: process, user, group
 _PEER = struct.Struct("3i")
@@ -77,8 +77,8 @@ _ANSWERS = msgspec.msgpack.Decoder(bytes | bool | int | None)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class OfficeAddress(Struct, frozen=True, kw_only=True):
-    """Where an office is, and the secret of its launch; a fork or an environment hands it on.
+class LocalStoreAddress(Struct, frozen=True, kw_only=True):
+    """Where a local store is, and the secret of its launch; a fork or an environment hands it on.
 
     It is on no command line: every user of the machine can read those.
     """
@@ -88,7 +88,7 @@ class OfficeAddress(Struct, frozen=True, kw_only=True):
 
 
 class _Guest:
-    """One line as the office has it: what came, and what waits to be sent."""
+    """One line as the local store has it: what came, and what waits to be sent."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
@@ -100,7 +100,7 @@ class _Guest:
         self.until_s = 0.0
 
 
-class Office:
+class LocalStore:
     """A store that this process has, and that the workers of its launch ask.
 
     On one machine it takes the place of torch's TCPStore for everything but process groups: a value
@@ -123,12 +123,12 @@ class Office:
         self._ears.register(self._door, selectors.EVENT_READ)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ears.register(self._bell, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="office", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="local_store", daemon=True)
 
     @property
-    def address(self) -> OfficeAddress:
+    def address(self) -> LocalStoreAddress:
         """Where a worker finds it."""
-        return OfficeAddress(name=self._door.getsockname(), key=self._secret.key)
+        return LocalStoreAddress(name=self._door.getsockname(), key=self._secret.key)
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -355,7 +355,7 @@ class Office:
         os.eventfd_write(self._bell, 1)
 
 
-class OfficeLine:
+class LocalStoreClient:
     """The store of a launch as a worker has it.
 
     It has the methods of torch's stores, each a question and an answer. A worker has several lines:
@@ -363,8 +363,8 @@ class OfficeLine:
     it.
     """
 
-    def __init__(self, address: OfficeAddress) -> None:
-        """Connect. Raises RuntimeError where the office is gone, LaunchError if it is another's."""
+    def __init__(self, address: LocalStoreAddress) -> None:
+        """Connect. Raises RuntimeError where the store is gone, LaunchError if it is another's."""
         self._asking = threading.Lock()
         self._came = bytearray()
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -382,7 +382,7 @@ class OfficeLine:
 
     @property
     def descriptor(self) -> int:
-        """What ends with the office, on a line that is asked nothing."""
+        """What ends with the local store, on a line that is asked nothing."""
         return self._line.fileno()
 
     def close(self) -> None:
@@ -422,7 +422,7 @@ class OfficeLine:
         return bool(self._ask(Request("delete", key)))
 
     def _ask(self, request: Request) -> Any:
-        """Return the answer to a request. Raises RuntimeError where the office is gone."""
+        """Return the answer to a request. Raises RuntimeError where the local store is gone."""
         body = _encode(request)
         with self._asking:
             try:
