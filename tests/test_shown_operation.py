@@ -38,8 +38,10 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     shutil.rmtree(package / "schemas", ignore_errors=True)  # where an installed package has them
     (tmp_path / "schemas").mkdir()
     command = [sys.executable, "-m", "torch_scenarios.language.schema"]
-    law = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True).stdout
-    (tmp_path / "schemas" / "scenario.schema.json").write_text(law, encoding="utf-8")
+    compiled_schema = subprocess.run(
+        command, cwd=source, capture_output=True, text=True, check=True
+    ).stdout
+    (tmp_path / "schemas" / "scenario.schema.json").write_text(compiled_schema, encoding="utf-8")
     (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
     (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
     done = scenario_of(source, "run", "--backend", "gloo", "example.yaml", folder=tmp_path)

@@ -332,7 +332,7 @@ def make_warning(
     - reading a file: `context.problems.warn(code, message, mark, hint)`, kept in
       :attr:`Scenario.warnings`;
     - a file of a folder that is passed over, so that there is no case: in
-      :attr:`Loaded.warnings`, kept in :attr:`Outcome.warnings`;
+      :attr:`LoadedFiles.warnings`, kept in :attr:`Outcome.warnings`;
     - the analysis: in :attr:`Trace.warnings` of the predicted trace;
     - the verdict: `case.warn(code, message, mark, hint)`.
 

@@ -24,7 +24,14 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import execute, result_of
 from torch_scenarios.pipeline.history import FOLDER
-from torch_scenarios.pipeline.results import Analysis, Loaded, Outcome, Report, Result, Selection
+from torch_scenarios.pipeline.results import (
+    Analysis,
+    LoadedFiles,
+    Outcome,
+    Report,
+    Result,
+    Selection,
+)
 from torch_scenarios.pipeline.selection import load_all, place_of
 from torch_scenarios.report.terminal import WORDS, TerminalReport
 from torch_scenarios.report.text import Line, details, headline, milliseconds, more
@@ -158,7 +165,7 @@ TICK_NS = 10_000_000
 RESTLESS = 10
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class DiskState(Struct, frozen=True, kw_only=True):
     """What stood on the disk at one moment.
 
     `read` has for each scenario file, by its resolved path, the stamps of itself and of what it
@@ -168,7 +175,7 @@ class Look(Struct, frozen=True, kw_only=True):
     read: dict[Path, dict[Path, Stamp | None]]
     named: dict[Path, tuple[str, ...]]
 
-    def since(self, before: Look) -> FileChanges:
+    def since(self, before: DiskState) -> FileChanges:
         """Return what changed between an earlier look and this one."""
         changed: set[Path] = set()
         affected: list[Path] = []
@@ -223,7 +230,7 @@ class Files:
         self._limits = limits
         self._uses: dict[Path, tuple[Stamp | None, frozenset[Path]]] = {}
 
-    def look(self) -> Look:
+    def look(self) -> DiskState:
         """Return what stands on the disk now; a named path that is not there means nothing."""
         named: dict[Path, tuple[str, ...]] = {}
         for text in self._paths:
@@ -236,9 +243,9 @@ class Files:
                 meant = str(path) if place.whole else text
                 resolved = path.resolve()
                 named[resolved] = (*named.get(resolved, ()), meant)
-        return Look(read={path: self._stamps(path) for path in named}, named=named)
+        return DiskState(read={path: self._stamps(path) for path in named}, named=named)
 
-    def folders(self, look: Look) -> tuple[frozenset[Path], frozenset[Path]]:
+    def folders(self, look: DiskState) -> tuple[frozenset[Path], frozenset[Path]]:
         """Return the folders to follow: some with all that is below, some by themselves.
 
         A file is followed by its folder, because a save may put another file in its place; and so
@@ -531,7 +538,7 @@ class Watch:
         self._stop_at_failure = stop_at_failure
         self._files = Files(selection.paths, selection.limits)
         self._changes = Changes()
-        self._look = Look(read={}, named={})
+        self._look = DiskState(read={}, named={})
         self._look_s = 0.0
         #: what is to be run: the files, in this order
         self._todo: dict[Path, None] = {}
@@ -637,14 +644,16 @@ class Watch:
                 return result is not None and at == last, meanwhile
         return True, None
 
-    def _load(self, path: Path) -> Loaded[Scenario]:
+    def _load(self, path: Path) -> LoadedFiles[Scenario]:
         selection = replace(self._selection, paths=self._look.named[path])
         try:
             return load_all(selection)
         except ScenarioError as error:  # a case or a line that was named is not there any more
             name = selection.paths[0]
             verdict = Verdict(status="INVALID", problems=error.problems)
-            return Loaded(scenarios=(), invalid=(Result(file=name, case=name, verdict=verdict),))
+            return LoadedFiles(
+                scenarios=(), invalid=(Result(file=name, case=name, verdict=verdict),)
+            )
 
     def _keep(self, result: Result, done: list[Result]) -> None:
         """Show a result; of its traces nothing is kept."""

@@ -75,7 +75,7 @@ def analysis(tmp_path: Path) -> Analysis:
 
 
 def test_nothing_starts_before_a_scenario_does(launchers: list[Pretended]) -> None:
-    shared = warm.Warm(LaunchOptions())
+    shared = warm.SessionLauncher(LaunchOptions())
     shared.close()
     assert launchers == []
 
@@ -83,7 +83,7 @@ def test_nothing_starts_before_a_scenario_does(launchers: list[Pretended]) -> No
 def test_one_launcher_serves_all_and_is_closed(
     launchers: list[Pretended], analysis: Analysis
 ) -> None:
-    shared = warm.Warm(LaunchOptions(backend="gloo"))
+    shared = warm.SessionLauncher(LaunchOptions(backend="gloo"))
     shared.begin(())
     assert [shared.run(analysis).verdict.status for _ in range(3)] == ["PASSED"] * 3
     (only,) = launchers
@@ -95,7 +95,7 @@ def test_one_launcher_serves_all_and_is_closed(
 def test_an_interrupted_run_spoils_its_launcher_alone(
     launchers: list[Pretended], analysis: Analysis
 ) -> None:
-    shared = warm.Warm(LaunchOptions())
+    shared = warm.SessionLauncher(LaunchOptions())
     Pretended.raising = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         shared.run(analysis)
@@ -107,7 +107,7 @@ def test_an_interrupted_run_spoils_its_launcher_alone(
 def test_an_environment_without_hope_is_not_tried_for_every_item(
     launchers: list[Pretended], analysis: Analysis
 ) -> None:
-    shared = warm.Warm(LaunchOptions())
+    shared = warm.SessionLauncher(LaunchOptions())
     Pretended.raising = LaunchError("no GPU here")
     results = [shared.run(analysis) for _ in range(5)]
     assert [each.verdict.status for each in results] == ["INCONCLUSIVE"] * 5
@@ -119,7 +119,7 @@ def test_an_environment_without_hope_is_not_tried_for_every_item(
 def test_what_starts_in_between_gives_new_hope(
     launchers: list[Pretended], analysis: Analysis
 ) -> None:
-    shared = warm.Warm(LaunchOptions())
+    shared = warm.SessionLauncher(LaunchOptions())
     for error in (LaunchError("no port"), LaunchError("no port"), None, LaunchError("no port")):
         Pretended.raising = error
         shared.run(analysis)

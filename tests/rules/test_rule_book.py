@@ -45,8 +45,8 @@ def test_rules_know_no_engine() -> None:
 
 def test_a_message_has_elements_and_no_shape() -> None:
     sent, received = message.Content("float32", 4), message.Content("float32", 3)
-    assert message.misfit(sent, sent) is None
-    found = message.misfit(sent, received)
+    assert message.find_mismatch(sent, sent) is None
+    found = message.find_mismatch(sent, received)
     assert found is not None
     assert (found.name, found.sends) == ("shape_mismatch", "sends 4 elements")
 

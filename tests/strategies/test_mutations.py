@@ -197,7 +197,7 @@ UNTOLD = {
     "register": "torch's side",
     "collect": "torch's side",
     "_schedule": "torch's side",
-    "misfit": "reading",
+    "find_mismatch": "reading",
     "_style": "reading",
     "__post_init__": "reading",
     "not_below_zero": "reading",

@@ -10,7 +10,7 @@ from torch_scenarios.modules.base import Layer
 from torch_scenarios.modules.batch_norm import BatchNorm1d
 from torch_scenarios.modules.layer_norm import LayerNorm
 from torch_scenarios.modules.linear import Linear
-from torch_scenarios.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
+from torch_scenarios.modules.optimizer import SGD, Adam, AdamW, Optimizer, UpdateBound
 from torch_scenarios.modules.relu import ReLU
 from torch_scenarios.modules.rms_norm import RMSNorm
 from torch_scenarios.modules.sequential import Residual, Sequential
@@ -204,7 +204,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 
 def _walked(
     optimizer: Optimizer, grads: list[np.ndarray], errors: list[np.ndarray]
-) -> tuple[np.ndarray, Reached | None]:
+) -> tuple[np.ndarray, UpdateBound | None]:
     state: dict[str, object] = {}
     param, reached = np.full(grads[0].shape, 0.5), None
     for grad, error in zip(grads, errors, strict=True):

@@ -229,7 +229,7 @@ def test_a_wrong_hook_is_a_problem_with_a_place(hook: str, tmp_path: Path) -> No
 
 def test_a_hook_that_keeps_nothing_may_begin_at_once() -> None:
     found = PowerSGD(start_powerSGD_iter=0, use_error_feedback=False, warm_start=False)
-    assert found.misfit(1, counts=False) is None
+    assert found.find_mismatch(1, counts=False) is None
 
 
 @pytest.mark.torch

@@ -28,8 +28,8 @@ from torch_scenarios.expressions.lanes import (
     EXACT,
     Diverge,
     Lanes,
+    MixedRows,
     Stack,
-    Unlike,
     join_parts,
     lift_functions,
     own,
@@ -409,7 +409,7 @@ def test_parts_of_one_type_and_shape_are_joined() -> None:
     assert tensors.values.tolist() == [[1, 1], [0, 0], [1, 1]]
     lists = join_parts([(low, [1, 2]), (high, [3, 4])], 3)
     assert [each.values.tolist() for each in lists] == [[1, 3, 1], [2, 4, 2]]
-    with pytest.raises(Unlike):
+    with pytest.raises(MixedRows):
         join_parts([(low, 1.5), (high, 7)], 3)
-    with pytest.raises(Unlike):
+    with pytest.raises(MixedRows):
         join_parts([(low, np.zeros(2)), (high, np.zeros(3))], 3)

@@ -22,7 +22,7 @@ from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.minimize import (
     FaultSignature,
-    Minimized,
+    MinimizeResult,
     NothingToMinimizeError,
     analysis_oracle,
     bare,
@@ -51,7 +51,9 @@ WRONG = [
 PATH = Path("small.yaml")
 
 
-def minimized(text: str, *, path: Path = PATH, most: int = 10_000, number: int = 0) -> Minimized:
+def minimized(
+    text: str, *, path: Path = PATH, most: int = 10_000, number: int = 0
+) -> MinimizeResult:
     scenario = load_content(path, text.encode())[number]
     return minimize(scenario, number, analysis_oracle(path, DEFAULT), most=most)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class AnalysedCase:
     """A scenario's text, as far as it comes without a run."""
 
     plan: Plan
@@ -48,17 +48,17 @@ def launcher(forked_hosts: WarmHosts) -> Iterator[Launcher]:
 
 
 @pytest.fixture
-def analysed(tmp_path: Path) -> Callable[[str], Analysed]:
-    def analyse(text: str) -> Analysed:
+def analysed(tmp_path: Path) -> Callable[[str], AnalysedCase]:
+    def analyse(text: str) -> AnalysedCase:
         path = tmp_path / "scenario.yaml"
         path.write_text(text, encoding="utf-8")
         (scenario,) = load(path)
         planned = plan(scenario)
-        return Analysed(plan=planned, predicted=simulate(planned))
+        return AnalysedCase(plan=planned, predicted=simulate(planned))
 
     return analyse
 
 
 @pytest.fixture
-def observe(launcher: Launcher, analysed: Callable[[str], Analysed]) -> Callable[[str], Trace]:
+def observe(launcher: Launcher, analysed: Callable[[str], AnalysedCase]) -> Callable[[str], Trace]:
     return lambda text: analysed(text).run_on(launcher)

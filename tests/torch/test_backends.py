@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
 
 pytestmark = pytest.mark.torch
 
@@ -52,7 +52,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_backend_that_a_plugin_registers_runs_scenarios(
-    plugin: str, analysed: Callable[[str], Analysed]
+    plugin: str, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     with Launcher(LaunchOptions(backend="borrowed", plugins=(plugin,))) as launcher:
         trace = analysed(SUM).run_on(launcher)
@@ -61,7 +61,7 @@ def test_a_backend_that_a_plugin_registers_runs_scenarios(
 
 
 def test_a_backend_that_torch_lacks_is_named_and_others_go_on(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     with Launcher(LaunchOptions(backend="glooo")) as launcher:
         for _ in range(2):
@@ -69,7 +69,7 @@ def test_a_backend_that_torch_lacks_is_named_and_others_go_on(
                 analysed(SUM).run_on(launcher)
 
 
-def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], Analysed]) -> None:
+def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], AnalysedCase]) -> None:
     with (
         Launcher(LaunchOptions(plugins=("no_such_plugin",))) as launcher,
         pytest.raises(LaunchError, match="the plugin 'no_such_plugin' cannot be imported"),
@@ -77,7 +77,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], Ana
         analysed(SUM).run_on(launcher)
 
 
-def test_nccl_without_a_gpu_is_refused(analysed: Callable[[str], Analysed]) -> None:
+def test_nccl_without_a_gpu_is_refused(analysed: Callable[[str], AnalysedCase]) -> None:
     skip_with_a_gpu()
     with (
         Launcher(LaunchOptions(backend="nccl")) as launcher,
@@ -87,13 +87,13 @@ def test_nccl_without_a_gpu_is_refused(analysed: Callable[[str], Analysed]) -> N
 
 
 def test_a_scenario_meant_for_another_backend_is_unsupported(
-    launcher: Launcher, analysed: Callable[[str], Analysed]
+    launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     with pytest.raises(UnsupportedError, match="meant for nccl"):
         analysed(SUM + "backends: [nccl]\n").run_on(launcher)
 
 
-def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], Analysed]) -> None:
+def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], AnalysedCase]) -> None:
     with (
         Launcher(LaunchOptions(max_ranks=1)) as launcher,
         pytest.raises(LaunchError, match="--limit ranks=N"),
@@ -102,7 +102,7 @@ def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], Analysed]
 
 
 def test_torchs_long_spelling_runs_and_takes_the_section_of_its_backend(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     with Launcher(LaunchOptions(backend="cpu:gloo")) as launcher:
         trace = analysed(SUM).run_on(launcher)
@@ -112,7 +112,7 @@ def test_torchs_long_spelling_runs_and_takes_the_section_of_its_backend(
 
 
 def test_a_scenario_for_mixed_backends_runs_on_the_part_that_the_machine_has(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     skip_with_a_gpu()
     with Launcher(LaunchOptions(backend="auto")) as launcher:
@@ -121,7 +121,7 @@ def test_a_scenario_for_mixed_backends_runs_on_the_part_that_the_machine_has(
     assert trace.outcome == "completes"
 
 
-def test_a_group_has_a_backend_of_its_own(analysed: Callable[[str], Analysed]) -> None:
+def test_a_group_has_a_backend_of_its_own(analysed: Callable[[str], AnalysedCase]) -> None:
     text = """\
 world_size: 2
 tensors: {x: [1]}

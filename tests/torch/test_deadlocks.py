@@ -11,7 +11,7 @@ from torch_scenarios.execution import Launcher, LaunchOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -113,7 +113,7 @@ steps:
     assert trace.outcome == "completes"
 
 
-def test_the_timeout_can_be_asked_to_confirm(analysed: Callable[[str], Analysed]) -> None:
+def test_the_timeout_can_be_asked_to_confirm(analysed: Callable[[str], AnalysedCase]) -> None:
     text = HANGS["both_send_first"] + "timeout: 0.3s\n"
     with Launcher(LaunchOptions(confirm="timeout")) as launcher:
         trace = analysed(text).run_on(launcher)
@@ -143,7 +143,7 @@ steps:
 
 
 def test_a_hang_that_nothing_predicted_is_blocked_after_its_timeout(
-    launcher: Launcher, analysed: Callable[[str], Analysed]
+    launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     hangs = analysed("timeout: 0.4s\n" + HANGS["a_rank_is_missing"])
     fine = analysed("world_size: 3\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n")

@@ -23,7 +23,7 @@ from torch_scenarios.worker.fork_server import Launch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -115,7 +115,7 @@ steps:
 
 
 def test_a_crash_of_the_backend_stays_one(
-    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    analysed: Callable[[str], AnalysedCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "crashes.py").write_text(CRASHING, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -138,7 +138,7 @@ if os.environ["RANK"] == "1":
 
 
 def test_no_rank_takes_a_step_before_every_rank_is_ready(
-    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    analysed: Callable[[str], AnalysedCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "late.py").write_text(LATE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -183,7 +183,7 @@ torch_scenarios.worker.serve.die = dying
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_world_whose_connections_fail_is_made_once_more(
     times: int,
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -198,7 +198,7 @@ def test_a_world_whose_connections_fail_is_made_once_more(
 
 
 def test_a_world_that_is_never_connected_ends_one_case(
-    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    analysed: Callable[[str], AnalysedCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cut.py").write_text(CUT, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -249,7 +249,7 @@ def later(act: Callable[[], None]) -> threading.Thread:
 
 
 def test_a_worker_killed_from_outside_is_named(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     with Launcher(LaunchOptions()) as launcher:
         analysed(FINE).run_on(launcher)
@@ -264,7 +264,7 @@ def test_a_worker_killed_from_outside_is_named(
 
 
 def test_a_host_killed_from_outside_ends_one_scenario(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     with Launcher(LaunchOptions()) as launcher:
         analysed(FINE).run_on(launcher)
@@ -282,7 +282,7 @@ def test_a_host_killed_from_outside_ends_one_scenario(
 def test_a_stopped_process_ends_one_scenario(
     victim: str,
     moment: str,
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch_scenarios.execution.heartbeat.STOPPED_S", 2.0)
@@ -303,7 +303,7 @@ def test_a_stopped_process_ends_one_scenario(
 
 
 def test_a_worker_that_runs_no_python_ends_one_scenario(
-    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    analysed: Callable[[str], AnalysedCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "holds_the_lock.py").write_text(HOLDING, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -338,7 +338,7 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
 
 
 def test_idle_workers_that_the_agent_ends_are_no_killing(
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
 ) -> None:
     exits = """
 world_size: 2
@@ -365,7 +365,7 @@ def until_stopped(pid: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 def test_a_worker_lost_between_two_scenarios_costs_neither(
-    number: signal.Signals, analysed: Callable[[str], Analysed]
+    number: signal.Signals, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     with Launcher(LaunchOptions()) as launcher:
         analysed(FINE).run_on(launcher)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -127,7 +127,7 @@ def stands(trace: Trace) -> list[tuple[int, str]]:
 
 
 def test_what_is_issued_completes_later_on_the_devices_clock(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     trace = analysed(SUM).run_on(on_device)
     assert trace.outcome == "completes"
@@ -139,7 +139,7 @@ def test_what_is_issued_completes_later_on_the_devices_clock(
 
 
 def test_a_hang_on_the_device_is_found_where_it_is_though_the_host_ran_on(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     trace = analysed(BOTH_RECEIVE).run_on(on_device)
     assert trace.outcome == "deadlock"
@@ -148,7 +148,7 @@ def test_a_hang_on_the_device_is_found_where_it_is_though_the_host_ran_on(
 
 
 def test_the_same_processes_run_the_next_scenario_after_a_hang_on_the_device(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     assert analysed(BOTH_RECEIVE).run_on(on_device).outcome == "deadlock"
     before = on_device.processes()
@@ -157,7 +157,7 @@ def test_the_same_processes_run_the_next_scenario_after_a_hang_on_the_device(
 
 
 def test_a_host_that_comes_back_without_a_word_is_still_blocked(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     lonely = (
         "world_size: 2\ntimeout: 20s\ntensors: {x: [1]}\n"
@@ -172,7 +172,7 @@ def test_a_host_that_comes_back_without_a_word_is_still_blocked(
 
 
 def test_a_hang_that_nothing_predicts_ends_with_the_timeout_of_its_group(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     text = """\
 world_size: 2
@@ -199,7 +199,7 @@ steps:
 def test_after_an_abort_a_fresh_world_proves_that_the_processes_are_of_use(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    analysed: Callable[[str], Analysed],
+    analysed: Callable[[str], AnalysedCase],
     *,
     device: str,
     lives: bool,
@@ -226,7 +226,7 @@ IMPATIENT = PROVING + "torch_scenarios.execution.supervisor.WORLD_S = 0.5\n"
 
 
 def test_a_world_that_is_never_made_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], Analysed]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     (tmp_path / "lagging_device.py").write_text(ENDLESS, encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT, encoding="utf-8")
@@ -240,7 +240,7 @@ def test_a_world_that_is_never_made_is_given_up(
 
 
 def test_a_lost_device_takes_its_launch_with_it_and_no_other_scenario(
-    on_device: Launcher, analysed: Callable[[str], Analysed]
+    on_device: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{broadcast: {tensor: x, src: 0}}]\n"
     trace = analysed(text).run_on(on_device)

@@ -11,7 +11,7 @@ from torch_scenarios.execution.backends import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.execution import Launcher
 
 pytestmark = pytest.mark.torch
@@ -200,7 +200,7 @@ steps:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_torch_raises_has_its_kind(
-    name: str, launcher: Launcher, analysed: Callable[[str], Analysed]
+    name: str, launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     kind, words, body = CASES[name]
     tensors = "" if "tensors:" in body else "tensors: {x: [1]}\n"

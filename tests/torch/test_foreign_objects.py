@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -150,7 +150,7 @@ steps:
 
 @pytest.fixture
 def unguarded(
-    monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], Analysed], launcher: Launcher
+    monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], AnalysedCase], launcher: Launcher
 ) -> Callable[[str], Trace]:
     """Run what would be refused: the worker's own guard alone is left."""
     monkeypatch.setattr(
@@ -183,7 +183,7 @@ def test_a_compound_operation_meets_every_object_operation_that_takes() -> None:
 @pytest.mark.parametrize("taking", OBJECTS)
 @pytest.mark.parametrize("tensor", TENSORS)
 def test_a_pair_that_may_unpickle_a_tensor_is_not_run(
-    tensor: str, taking: str, tmp_path: Path, analysed: Callable[[str], Analysed]
+    tensor: str, taking: str, tmp_path: Path, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     content = pickle.dumps(Payload(tmp_path / "marker"))
     case = analysed(program((tensor,) * 3, taking, len(content), content))
@@ -225,7 +225,7 @@ GATHERS = "all_gather: {tensor_list: both, tensor: data}"
 
 @pytest.mark.parametrize("step", [f"{{{SAVES}}}", f"{{ranks: 0, {SAVES}}}", f"{{{LOADS}}}"])
 def test_ranks_that_save_and_load_alone_are_run(
-    step: str, analysed: Callable[[str], Analysed]
+    step: str, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     case = analysed(f"{SAVED}  - {step}\n")
     require_no_foreign_object(case.plan, case.predicted, ("gloo",))
@@ -240,7 +240,7 @@ def test_ranks_that_save_and_load_alone_are_run(
     ids=["save", "load"],
 )
 def test_no_tensor_is_read_as_the_plan_of_a_checkpoint(
-    steps: list[str], analysed: Callable[[str], Analysed]
+    steps: list[str], analysed: Callable[[str], AnalysedCase]
 ) -> None:
     case = analysed(SAVED + "".join(f"  - {step}\n" for step in steps))
     with pytest.raises(UnsupportedError, match="may take the bytes of `all_gather`"):

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.execution import Launcher
     from torch_scenarios.model.trace import Trace
 
@@ -41,7 +41,7 @@ LATE = "- {ranks: 1, sleep: 0.3s}\n- {ranks: 1, recv: {tensor: y, src: 0}}\n"
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_message_is_taken_back_with_its_handle(
-    name: str, analysed: Callable[[str], Analysed], launcher: Launcher
+    name: str, analysed: Callable[[str], AnalysedCase], launcher: Launcher
 ) -> None:
     text = HEAD.replace("tensors", "groups: {alone: [0]}\ntensors") + DROPPED[name] + LATE
     case = analysed(text)

@@ -16,7 +16,7 @@ from torch_scenarios.verdict import judge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.torch.conftest import Analysed
+    from tests.torch.conftest import AnalysedCase
     from torch_scenarios.execution import Launcher
 
 pytestmark = pytest.mark.torch
@@ -67,7 +67,7 @@ CALLS = {
 @pytest.mark.parametrize("before", ["", "  - barrier: {}\n"], ids=["first met", "met before"])
 @pytest.mark.parametrize("call", CALLS)
 def test_check_and_run_agree_on_who_comes_late(
-    call: str, before: str, launcher: Launcher, analysed: Callable[[str], Analysed]
+    call: str, before: str, launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:
     steps = "".join(f"  {line}\n" for line in CALLS[call].splitlines())
     case = analysed(f"{BEGIN}{before}{LATE}{steps}expect: {{outcome: error}}\n")

@@ -16,7 +16,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import backends
 from torch_scenarios.limits import Limits
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Selection
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Selection
 from torch_scenarios.pipeline.run import run
 from torch_scenarios.verdict import Verdict
 
@@ -126,7 +126,7 @@ def _stuck(trace: Trace) -> Trace:
     return replace(trace, outcome="deadlock", ranks=ranks)
 
 
-class LastBeat(AtEnd):
+class LastBeat(FinalReport):
     """Keeps what began and what was reported, as one story."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.expressions.values import Constant, Typed
+from torch_scenarios.expressions.values import Constant, TypedValue
 from torch_scenarios.language import discover, load
 from torch_scenarios.limits import Limits
 
@@ -48,7 +48,7 @@ def test_the_matrix_makes_one_case_for_each_combination(file: Path) -> None:
     ]
     assert [scenario.world_size for scenario in found] == [2, 3, 2, 3]
     last = found[-1].tensors["x"]
-    assert isinstance(last, Typed)
+    assert isinstance(last, TypedValue)
     assert last.dtype == Constant(value="int64")
     assert {scenario.name for scenario in found} == {"sums"}
 

@@ -14,7 +14,7 @@ from torch_scenarios.expressions.values import (
     Objects,
     PerRank,
     Record,
-    Typed,
+    TypedValue,
 )
 from torch_scenarios.language import load
 from torch_scenarios.limits import Limits
@@ -140,13 +140,13 @@ def test_a_mapping_is_per_rank_unless_its_keys_are_those_of_the_long_form(file: 
     assert [selector.text for selector, _ in chosen.branches] == ["0", "[1, 2]", "even", "rank > 2"]
     assert data(chosen.branches[1][0].form) == [1, 2]
     assert data(chosen.otherwise) == [5]
-    assert isinstance(tensors["b"], Typed)
+    assert isinstance(tensors["b"], TypedValue)
     assert data(tensors["b"].dtype) == "int64"
     inner = tensors["c"]
     assert isinstance(inner, PerRank)
     assert inner.otherwise is None
-    assert isinstance(inner.branches[0][1], Typed)
-    assert isinstance(tensors["d"], Typed)
+    assert isinstance(inner.branches[0][1], TypedValue)
+    assert isinstance(tensors["d"], TypedValue)
     assert isinstance(tensors["d"].dtype, PerRank)
 
 
@@ -239,7 +239,7 @@ def test_fixed_names_are_names_and_parameters_stand_for_theirs(file: Path) -> No
     first, second, third = scenario.steps
     assert data(first.arguments["op"]) == "max"
     assert data(first.arguments["group"]) == "even"
-    assert isinstance(scenario.tensors["x"], Typed)
+    assert isinstance(scenario.tensors["x"], TypedValue)
     assert data(scenario.tensors["x"].dtype) == "int64"
     differing = second.arguments["op"]
     assert isinstance(differing, PerRank)
@@ -366,10 +366,10 @@ def test_an_expectation_has_values_time_and_errors(file: Path) -> None:
     x, y, first, double = step.expect.values
     assert isinstance(x.wanted, PerRank)
     assert isinstance(x.wanted.otherwise, Unchanged)
-    assert isinstance(y.wanted, Typed)
+    assert isinstance(y.wanted, TypedValue)
     assert y.wanted.rtol == 1e-3
     assert first.key.text == "x[0]"
-    assert isinstance(double.wanted, Typed)
+    assert isinstance(double.wanted, TypedValue)
     assert double.wanted.value is None
     assert isinstance(step.expect.elapsed, ElapsedBounds)
     assert data(step.expect.elapsed.min_s) == 0.3

@@ -13,7 +13,7 @@ from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.params import KINDS
 from torch_scenarios.language.document import load_content
 from torch_scenarios.language.schema import scenario_schema, scenario_schema_text
-from torch_scenarios.language.validation import Law, require_all
+from torch_scenarios.language.validation import CompiledSchema, require_all
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.operations import OPERATIONS
 from torch_scenarios.source.tree import plain, read_tree
@@ -109,7 +109,7 @@ def test_every_example_of_an_operation_validates() -> None:
         assert not errors, operation.name
 
 
-# ---------------------------------------------------------------------- the law
+# ---------------------------------------------------------------------- the compiled schema
 
 
 def test_a_schema_without_an_operation_says_how_it_is_made() -> None:
@@ -126,7 +126,7 @@ def law_steps() -> dict[str, Any]:
 
 def test_a_keyword_that_is_not_compiled_is_refused() -> None:
     with pytest.raises(KeyError, match="contains"):
-        Law({"contains": {}, "$defs": {}})
+        CompiledSchema({"contains": {}, "$defs": {}})
 
 
 def test_a_large_value_with_one_mistake_is_looked_at_where_the_mistake_is(tmp_path: Path) -> None:

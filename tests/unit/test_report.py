@@ -20,7 +20,7 @@ from torch_scenarios.report.operations import overview, page
 from torch_scenarios.report.terminal import TerminalReport, summary_lines
 from torch_scenarios.report.text import details, grid_lines, headline
 from torch_scenarios.verdict import Verdict
-from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.verdict.comparison import WantedValue, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +150,7 @@ def test_a_hang_shows_who_stands_where(tmp_path: Path) -> None:
 
 
 def difference_lines(expected: Any, got: Any) -> Sequence[str]:
-    return grid_lines(differences(0, Wanted(value=np.asarray(expected)), np.asarray(got)))
+    return grid_lines(differences(0, WantedValue(value=np.asarray(expected)), np.asarray(got)))
 
 
 STUCK = """\
@@ -227,7 +227,7 @@ def rows_of(numbers: Sequence[float], world_size: int | None = None) -> list[str
     found = [
         each
         for rank, number in enumerate(numbers)
-        for each in differences(rank, Wanted(value=np.zeros(1)), np.full(1, number))
+        for each in differences(rank, WantedValue(value=np.zeros(1)), np.full(1, number))
     ]
     return [line.partition(" │")[0].strip() for line in grid_lines(found, world_size)[1:]]
 

@@ -18,7 +18,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
 from torch_scenarios.pipeline.attempts import analyse
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result
 from torch_scenarios.report.formats import FORMATS, Format
 from torch_scenarios.report.output import Reports, Target, timeline
 from torch_scenarios.verdict import Verdict
@@ -31,7 +31,7 @@ OUTCOME = Outcome(results=(Result(file="a.yaml", case="a", verdict=Verdict(statu
 GOOD = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 
 
-class Said(AtEnd):
+class Said(FinalReport):
     """Writes that it heard a result, and the end."""
 
     def __init__(self, file: TextIO) -> None:
@@ -46,7 +46,7 @@ class Said(AtEnd):
         self.file.write(f"end {outcome.exit_code}\n")
 
 
-class Faulty(AtEnd):
+class Faulty(FinalReport):
     """Has a fault that the first result brings to light."""
 
     def __init__(self, file: TextIO) -> None:
@@ -138,7 +138,7 @@ def test_a_report_with_a_fault_costs_the_others_nothing(folder: Path) -> None:
     assert "report it" in failure
 
 
-class Slow(AtEnd):
+class Slow(FinalReport):
     """Takes its time, and keeps in which thread it was told what."""
 
     told: ClassVar[list[tuple[str, bool]]] = []

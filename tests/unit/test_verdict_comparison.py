@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.verdict.comparison import WantedValue, differences
 
 
 def equal(expected: Any, got: Any, slack: Any = None, **stated: Any) -> bool:
-    return not differences(0, Wanted(value=expected, **stated), got, slack)
+    return not differences(0, WantedValue(value=expected, **stated), got, slack)
 
 
 def array(values: Any, dtype: Any = "float32") -> Any:
@@ -92,7 +92,7 @@ def test_booleans_are_exact() -> None:
 
 
 def test_shapes_are_strict_and_the_message_helps() -> None:
-    (found,) = differences(0, Wanted(value=3), array([3, 3]))
+    (found,) = differences(0, WantedValue(value=3), array([3, 3]))
     assert found.code == "shape_differs"
     assert "full(2, 3)" in found.message
     assert equal(3, array(3))
@@ -110,9 +110,9 @@ def test_ragged_and_textual_expectations_differ_from_a_tensor() -> None:
 def test_lists_of_tensors_are_compared_one_by_one() -> None:
     got = [array([1]), array([2, 3])]
     assert equal([[1], [2, 3]], got)
-    (found,) = differences(0, Wanted(value=[[1], [2, 4]]), got)
+    (found,) = differences(0, WantedValue(value=[[1], [2, 4]]), got)
     assert found.item == (1,)
-    (found,) = differences(0, Wanted(value=[[1]]), got)
+    (found,) = differences(0, WantedValue(value=[[1]]), got)
     assert found.code == "shape_differs"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.bless.draft import Analysed, NotBlessedError, refuse
+from torch_scenarios.bless.draft import AnalysedCase, NotBlessedError, refuse
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.values import PerRank, Selector, Undefined
 from torch_scenarios.limits import Limits
@@ -17,7 +17,7 @@ from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.model.trace import Value
 from torch_scenarios.source.edit import CannotWordError, Span, Stated, state_values
-from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.verdict.comparison import WantedValue, differences
 from torch_scenarios.verdict.witnesses import (
     Case,
     RankView,
@@ -55,7 +55,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     wrong: frozenset[str]
 
 
-def answers(case: Analysed, limits: Limits) -> Iterator[tuple[ValueExpectation, Answer]]:
+def answers(case: AnalysedCase, limits: Limits) -> Iterator[tuple[ValueExpectation, Answer]]:
     """Yield the answer to every expectation on every rank that reaches it.
 
     Raises ScenarioError where what the author asks for cannot be computed.
@@ -255,7 +255,7 @@ def _common(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) -> tu
     """Return which of two texts says both values, as `[1, 0]` says [true, false]; or raise."""
     first, second = one[1], other[1]
     if first.case == second.case or differences(
-        first.rank, Wanted(value=first.value), second.value
+        first.rank, WantedValue(value=first.value), second.value
     ):
         _refuse_both(key, one, other)
     return min(one, other, key=lambda each: (*_odd(each[0]), -len(each[0])))

@@ -216,7 +216,7 @@ def has_selectors(span: Span) -> bool:
 # Which names a place of a file writes, by the reference.
 
 
-class Analysed(Struct, frozen=True, kw_only=True):
+class AnalysedCase(Struct, frozen=True, kw_only=True):
     """One case with its plan and what the reference predicts.
 
     A file with a matrix has several, and one text must be right in all of them: a value that
@@ -228,7 +228,7 @@ class Analysed(Struct, frozen=True, kw_only=True):
     predicted: Trace
 
 
-def find_written(case: Analysed, place: ExpectPlace) -> list[str]:
+def find_written(case: AnalysedCase, place: ExpectPlace) -> list[str]:
     """Return the names that a step, a loop, a used part or the whole file gives a value.
 
     Only names that the file itself knows, in the order in which they are first written.
@@ -312,7 +312,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     open: frozenset[int]
 
 
-def draft(text: str, analysed: Callable[[str], Sequence[Analysed]], *, every: bool) -> Draft:
+def draft(text: str, analysed: Callable[[str], Sequence[AnalysedCase]], *, every: bool) -> Draft:
     """Return the draft of a text; `analysed` loads and simulates one.
 
     `every` opens each step at the top that writes, whatever the file states already. Raises
@@ -361,7 +361,7 @@ def _find_open(found: Sequence[ExpectPlace], *, every: bool) -> list[int]:
 
 
 def _names_of(
-    text: str, wanted: Sequence[int], analysed: Callable[[str], Sequence[Analysed]]
+    text: str, wanted: Sequence[int], analysed: Callable[[str], Sequence[AnalysedCase]]
 ) -> Mapping[int, list[str]]:
     """Return, for each wanted place, the names that are written there and not yet stated."""
     cases = analysed(text)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from torch_scenarios.bless.answers import REST, Answer, answers, state_answers
 from torch_scenarios.bless.draft import (
     CODES,
-    Analysed,
+    AnalysedCase,
     Draft,
     ExpectPlace,
     NotBlessedError,
@@ -272,7 +272,7 @@ _ENDINGS = {
 }
 
 
-def analyse_text(path: Path, text: str, limits: Limits) -> list[Analysed]:
+def analyse_text(path: Path, text: str, limits: Limits) -> list[AnalysedCase]:
     """Return the cases of a text, simulated.
 
     Raises ScenarioError, and NotBlessedError where one asks for what is left out here.
@@ -283,11 +283,11 @@ def analyse_text(path: Path, text: str, limits: Limits) -> list[Analysed]:
             refuse("left_open", scenario.lacking)
         resolved = plan(scenario, limits=limits)
         predicted = simulate(resolved, limits=limits)
-        found.append(Analysed(scenario=scenario, plan=resolved, predicted=predicted))
+        found.append(AnalysedCase(scenario=scenario, plan=resolved, predicted=predicted))
     return found
 
 
-def police(cases: Sequence[Analysed], limits: Limits) -> None:
+def police(cases: Sequence[AnalysedCase], limits: Limits) -> None:
     """Raise NotBlessedError where something else than a value is wrong with a program.
 
     To state what a program that hangs happens to hold would make a mistake the expectation.
@@ -301,7 +301,7 @@ def police(cases: Sequence[Analysed], limits: Limits) -> None:
             refuse("left_open", "; ".join(case.predicted.limits))
 
 
-def _refusal(case: Analysed, finding: Finding) -> Objection:
+def _refusal(case: AnalysedCase, finding: Finding) -> Objection:
     line = finding.mark.line if finding.mark is not None else None
     code = "wrong_program"
     if finding.code in {"diagnosis_undeclared", "outcome_differs"}:
@@ -457,7 +457,7 @@ def _police_conflict(text: str) -> None:
 # ---------------------------------------------------------------------------- what is stated anew
 
 
-def _edits(made: Draft, cases: Sequence[Analysed], limits: Limits) -> Iterator[Edit]:
+def _edits(made: Draft, cases: Sequence[AnalysedCase], limits: Limits) -> Iterator[Edit]:
     found = places(edit.spans(made.text))
     stands = dict(_entries(found))
     by_entry: dict[tuple[int, int], list[Answer]] = defaultdict(list)
@@ -492,7 +492,7 @@ def _police_unanswered(made: Draft, entry: BlessedValue) -> None:
         refuse("nothing_written", message, entry.key.line)
 
 
-def _groups(cases: Sequence[Analysed]) -> Mapping[frozenset[int], str]:
+def _groups(cases: Sequence[AnalysedCase]) -> Mapping[frozenset[int], str]:
     """Return the sets of ranks that have a name, the same in every case.
 
     `{even: [3], odd: [7]}` reads better than `{"[0, 2]": [3], "[1, 3]": [7]}`.

@@ -232,7 +232,7 @@ class _Worded(Struct, frozen=True):
     message: str
 
 
-class _Judged(Struct, frozen=True):
+class _JudgedCase(Struct, frozen=True):
     """What a column keeps of a result that a launch wrote."""
 
     file: str
@@ -252,14 +252,14 @@ class _Line(Struct, frozen=True):
     """A line of `--jsonl`: the beginning, a result, or the end."""
 
     kind: str
-    result: _Judged | None = None
+    result: _JudgedCase | None = None
 
 
-def _read_results(path: Path) -> tuple[list[_Judged], bool]:
+def _read_results(path: Path) -> tuple[list[_JudgedCase], bool]:
     """Return the results of a launch that were judged, and whether it came to its end."""
     if not path.exists():
         return [], False
-    found: list[_Judged] = []
+    found: list[_JudgedCase] = []
     whole = False
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -272,7 +272,7 @@ def _read_results(path: Path) -> tuple[list[_Judged], bool]:
     return found, whole
 
 
-def _never_began(result: _Judged) -> bool:
+def _never_began(result: _JudgedCase) -> bool:
     return result.verdict == "INCONCLUSIVE" and "this launch ended" in str(result.reason)
 
 

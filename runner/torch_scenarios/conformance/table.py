@@ -27,7 +27,7 @@ from torch_scenarios.model.trace import Event, Trace
 from torch_scenarios.operations import BY_NAME, OPERATIONS
 from torch_scenarios.pipeline.results import Executor
 from torch_scenarios.reference import simulate
-from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.verdict.comparison import WantedValue, differences
 from torch_scenarios.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
 
 #: what a cell can come to. `undefined`: the reference gives it no value, so that nothing can differ
@@ -263,7 +263,7 @@ def _compare(wanted: Trace, got: list[list[Event | None]]) -> Seen:
                     continue
                 values += 1
                 found = _own(event, name)
-                if differences(rank, Wanted(value=value), found, expected.slack.get(name)):
+                if differences(rank, WantedValue(value=value), found, expected.slack.get(name)):
                     return Seen(outcome="differs", words=_tell_difference(rank, value, found))
     return Seen(outcome="same" if values else "undefined")
 

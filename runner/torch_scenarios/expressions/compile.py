@@ -167,7 +167,7 @@ class ExpressionProblem(NamedTuple):
     quoted: str | None = None
 
 
-class Guarded(NamedTuple):
+class GuardedNode(NamedTuple):
     """A guarded node; `is_number`: surely a plain number; `roots`: whose storage it may share.
 
     Whose storage a value may share is asked of its parts: of `x[0:2]` it is that of x, and of `x +
@@ -315,7 +315,7 @@ def _targets(target: ast.expr) -> list[ast.expr]:
 _LEVELS_PER_BRACKET = 4
 
 
-class Guarding:
+class ExpressionGuard:
     """Guards one expression; gathers what it reads, and everything that is wrong with it.
 
         x ** n      ->   scope["**"](x, n)        it charges the budget before it computes
@@ -374,7 +374,7 @@ class Guarding:
             body = ast.Subscript(value=pair, slice=constant_node(1), ctx=LOAD, **HERE)
         return ast.Expression(body=body)
 
-    def visit(self, node: ast.expr) -> Guarded:
+    def visit(self, node: ast.expr) -> GuardedNode:
         """Return a node guarded, by the rule of its type.
 
         What no rule is for is refused, so that syntax of a later Python is refused too until
@@ -394,14 +394,14 @@ class Guarding:
         self._depth -= 1
         return guarded
 
-    def _visit_argument(self, node: ast.expr, *, wants_dtype: bool) -> Guarded:
+    def _visit_argument(self, node: ast.expr, *, wants_dtype: bool) -> GuardedNode:
         """Return an argument of a function guarded; one that is a dtype may name it."""
         outer, self.wants_dtype = self.wants_dtype, wants_dtype
         guarded = self.visit(node)
         self.wants_dtype = outer
         return guarded
 
-    def _visit_all(self, nodes: Sequence[ast.expr]) -> list[Guarded]:
+    def _visit_all(self, nodes: Sequence[ast.expr]) -> list[GuardedNode]:
         """Return nodes guarded."""
         return [self.visit(node) for node in nodes]
 
@@ -417,12 +417,12 @@ class Guarding:
         message: str,
         hint: str | None = None,
         quoted: str | None = None,
-    ) -> Guarded:
+    ) -> GuardedNode:
         """Note what is wrong; return a node that stands for the refused one."""
         self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node), quoted))
-        return Guarded(constant_node(None))
+        return GuardedNode(constant_node(None))
 
-    def constant(self, node: ast.Constant) -> Guarded:
+    def constant(self, node: ast.Constant) -> GuardedNode:
         """Allow numbers, True, False and None.
 
         A number has at most as many bits as a computed one may have: `10 ** 999` is refused when it
@@ -432,13 +432,13 @@ class Guarding:
         """
         value = node.value
         if value is None or value.__class__ is bool:
-            return Guarded(node, value is not None)
+            return GuardedNode(node, value is not None)
         if value.__class__ is int and value.bit_length() > signatures.MAX_INT_BITS:
             bits, most = value.bit_length(), signatures.MAX_INT_BITS
             message = f"a number of {bits} bits; at most {most} are allowed"
             return self.refuse(node, "expression_too_large", message)
         if isinstance(value, int | float | complex):
-            return Guarded(node, is_number=True)
+            return GuardedNode(node, is_number=True)
         kind = "text" if isinstance(value, str | bytes) else "`...`"
         message = f"an expression cannot hold {kind}"
         word = _read_word(node)
@@ -449,34 +449,34 @@ class Guarding:
         quoted = value if isinstance(value, str) and value.isidentifier() else None
         return self.refuse(node, "expression_not_allowed", message, hint, quoted)
 
-    def name(self, node: ast.Name) -> Guarded:
+    def name(self, node: ast.Name) -> GuardedNode:
         """Allow a variable; the name of a dtype is that name itself where a function takes one."""
         name = node.id
         if name in self.bound:
             bound = self.bound[name]
-            return Guarded(node, bound.is_number, bound.roots)
+            return GuardedNode(node, bound.is_number, bound.roots)
         if name in DTYPE_NAMES:
             if not self.wants_dtype:
                 return self.refuse(node, "fixed_word", alone(name), COMPARE)
-            return Guarded(constant_node(name))
+            return GuardedNode(constant_node(name))
         if name.startswith("__"):
             message = f"`{name}`: a name may not begin with two underscores"
             return self.refuse(node, "expression_not_allowed", message)
         self.names.add(name)
         if name in _NUMBER_NAMES:
-            return Guarded(node, is_number=True)
+            return GuardedNode(node, is_number=True)
         self.reads.add(name)
-        return Guarded(node, roots=frozenset((name,)))
+        return GuardedNode(node, roots=frozenset((name,)))
 
-    def attribute(self, node: ast.Attribute) -> Guarded:
+    def attribute(self, node: ast.Attribute) -> GuardedNode:
         """Allow the dotted name of a group and no attribute at all."""
         dotted = read_name(node)
         if dotted is not None and dotted in self.groups:
             self.names.add(dotted)
-            return Guarded(name_node(dotted), roots=frozenset((dotted,)))
+            return GuardedNode(name_node(dotted), roots=frozenset((dotted,)))
         return self._refuse_attribute(node, dotted)
 
-    def _refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> Guarded:
+    def _refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> GuardedNode:
         """Refuse an attribute, with what to write instead where that is known."""
         shown = dotted or f".{node.attr}"
         message = f"`{shown}`: an expression has no attributes"
@@ -494,7 +494,7 @@ class Guarding:
             hint = f"functions are called by their names alone: {usage}"
         return self.refuse(node, "expression_not_allowed", message, hint)
 
-    def _guard_comparison(self, node: ast.Compare) -> list[Guarded]:
+    def _guard_comparison(self, node: ast.Compare) -> list[GuardedNode]:
         """Return the operands of a comparison; a word next to a parameter with one is itself.
 
         `op == sum` compares the reduce op that a call holds with the word; `sum` is a function too,
@@ -518,17 +518,17 @@ class Guarding:
         """Whether a node is a name that holds a word: no variable of a comprehension hides it."""
         return isinstance(node, ast.Name) and node.id in self.words and node.id not in self.bound
 
-    def _as_words(self, node: ast.expr) -> Guarded:
+    def _as_words(self, node: ast.expr) -> GuardedNode:
         """Return an operand that meets a word; of a list each item may be one."""
         if isinstance(node, ast.List | ast.Tuple):
             self.nodes += 1
             parts = [self._as_words(item) for item in node.elts]
             made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
-            return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+            return GuardedNode(made, roots=NOTHING.union(*(part.roots for part in parts)))
         if isinstance(node, ast.Name) and node.id not in self.bound:
             if node.id in FIXED_WORDS or node.id in self.listed:
                 self.nodes += 1
-                return Guarded(constant_node(node.id))
+                return GuardedNode(constant_node(node.id))
             return self.visit(node)
         word = _read_word(node)
         if word is None and not _is_text(node):
@@ -546,7 +546,7 @@ class Guarding:
         )
         return self.refuse(node, "expression_not_allowed", message, hint)
 
-    def binary(self, node: ast.BinOp) -> Guarded:
+    def binary(self, node: ast.BinOp) -> GuardedNode:
         """Guard arithmetic, but between plain numbers.
 
         `rank + 1` stays Python's: both are ints, and nothing can go wrong but a division by 0. `x +
@@ -557,44 +557,46 @@ class Guarding:
         numbers = left.is_number and right.is_number
         if numbers and isinstance(node.op, _PLAIN):
             plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
-            return Guarded(plain, is_number=True)
+            return GuardedNode(plain, is_number=True)
         symbol = signatures.BINARY[type(node.op)]
-        return Guarded(self._call_guarded(symbol, left.node, right.node), is_number=numbers)
+        return GuardedNode(self._call_guarded(symbol, left.node, right.node), is_number=numbers)
 
-    def unary(self, node: ast.UnaryOp) -> Guarded:
+    def unary(self, node: ast.UnaryOp) -> GuardedNode:
         """Guard a sign or `~`; `not` is Python's own."""
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
-            return Guarded(ast.UnaryOp(op=node.op, operand=operand.node, **HERE), is_number=True)
+            return GuardedNode(
+                ast.UnaryOp(op=node.op, operand=operand.node, **HERE), is_number=True
+            )
         if operand.is_number and not isinstance(node.op, ast.Invert):
             plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
-            return Guarded(plain, is_number=True)
+            return GuardedNode(plain, is_number=True)
         key = _UNARY[type(node.op)]
-        return Guarded(self._call_guarded(key, operand.node), is_number=operand.is_number)
+        return GuardedNode(self._call_guarded(key, operand.node), is_number=operand.is_number)
 
-    def boolean(self, node: ast.BoolOp) -> Guarded:
+    def boolean(self, node: ast.BoolOp) -> GuardedNode:
         """Allow `and` and `or`: Python's own, which give one of their operands."""
         parts = self._visit_all(node.values)
-        return Guarded(
+        return GuardedNode(
             ast.BoolOp(op=node.op, values=[part.node for part in parts], **HERE),
             all(part.is_number for part in parts),
             NOTHING.union(*(part.roots for part in parts)),
         )
 
-    def conditional(self, node: ast.IfExp) -> Guarded:
+    def conditional(self, node: ast.IfExp) -> GuardedNode:
         """Allow `x if c else y`: the branch not taken is not computed.
 
         So `x / n if n else 0` never divides by 0. The value may share the storage of either branch,
         and is a number only if both are.
         """
         test, body, orelse = (self.visit(part) for part in (node.test, node.body, node.orelse))
-        return Guarded(
+        return GuardedNode(
             ast.IfExp(test=test.node, body=body.node, orelse=orelse.node, **HERE),
             body.is_number and orelse.is_number,
             body.roots | orelse.roots,
         )
 
-    def compare(self, node: ast.Compare) -> Guarded:
+    def compare(self, node: ast.Compare) -> GuardedNode:
         """Guard comparisons, but between plain numbers; a chain compares left to right.
 
         `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
@@ -604,7 +606,7 @@ class Guarding:
         parts = self._guard_comparison(node)
         looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
         if not looks_inside and all(part.is_number for part in parts):
-            return Guarded(
+            return GuardedNode(
                 ast.Compare(
                     left=parts[0].node,
                     ops=node.ops,
@@ -616,10 +618,12 @@ class Guarding:
         symbols = [signatures.COMPARISONS[type(op)] for op in node.ops]
         nodes = [part.node for part in parts]
         if len(symbols) == 1:
-            return Guarded(self._call_guarded(symbols[0], *nodes), is_number=looks_inside)
-        return Guarded(self._call_guarded(signatures.CHAIN, constant_node(tuple(symbols)), *nodes))
+            return GuardedNode(self._call_guarded(symbols[0], *nodes), is_number=looks_inside)
+        return GuardedNode(
+            self._call_guarded(signatures.CHAIN, constant_node(tuple(symbols)), *nodes)
+        )
 
-    def _compare_identity(self, node: ast.Compare) -> Guarded:
+    def _compare_identity(self, node: ast.Compare) -> GuardedNode:
         """Guard `is` and `is not`: with None alone."""
         against = node.comparators[0]
         if len(node.ops) > 1 or not (isinstance(against, ast.Constant) and against.value is None):
@@ -627,9 +631,9 @@ class Guarding:
             return self.refuse(node, "expression_not_allowed", message, "write `==`")
         left = self.visit(node.left)
         plain = ast.Compare(left=left.node, ops=node.ops, comparators=[constant_node(None)], **HERE)
-        return Guarded(plain, is_number=True)
+        return GuardedNode(plain, is_number=True)
 
-    def call(self, node: ast.Call) -> Guarded:
+    def call(self, node: ast.Call) -> GuardedNode:
         """Allow a call of a function of the language, with as many arguments as it takes."""
         function = node.func
         if isinstance(function, ast.Attribute):
@@ -641,21 +645,21 @@ class Guarding:
         if name not in signatures.SIGNATURES:
             return self._refuse_function(function)
         if not self._arguments_fit(node, name):
-            return Guarded(constant_node(None))
+            return GuardedNode(constant_node(None))
         self.calls.add(name)
         if name in GROUP_CALLS:
             made = call_node(f"{name}()", self._guard_group(node))
-            return Guarded(made, is_number=name in _NUMBER_CALLS)
+            return GuardedNode(made, is_number=name in _NUMBER_CALLS)
         if name in _LAUNCH_CALLS:
             self.names.add("rank")  # another on each rank
-            return Guarded(call_node(f"{name}()"), is_number=True)
+            return GuardedNode(call_node(f"{name}()"), is_number=True)
         if name == PARTIAL:
             return self._guard_partial(node)
         return (
             self._guard_before(node) if name == "before" else self._guard_ordinary_call(node, name)
         )
 
-    def _guard_partial(self, node: ast.Call) -> Guarded:
+    def _guard_partial(self, node: ast.Call) -> GuardedNode:
         """Take the reduce op of a `Partial` for the word that it is.
 
         `Partial(sum)` is a placement of a DTensor whose parts are to be summed
@@ -668,9 +672,9 @@ class Guarding:
             message = f"`{PARTIAL}` takes a reduce op"
             hint = f"one of {', '.join(REDUCE_OPS)}"
             return self.refuse(node, "wrong_arguments", message, hint)
-        return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
+        return GuardedNode(call_node(f"{PARTIAL}()", *map(constant_node, words)))
 
-    def _guard_ordinary_call(self, node: ast.Call, name: str) -> Guarded:
+    def _guard_ordinary_call(self, node: ast.Call, name: str) -> GuardedNode:
         """Guard a call of a function of the table.
 
         `shape(x)`, `numel(x)` and `len(x)` do not count as reading x: what a shape is is known even
@@ -699,9 +703,9 @@ class Guarding:
             for keyword in node.keywords
         ]
         roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
-        return Guarded(made, name in _NUMBER_CALLS, roots)
+        return GuardedNode(made, name in _NUMBER_CALLS, roots)
 
-    def _refuse_function(self, node: ast.Name) -> Guarded:
+    def _refuse_function(self, node: ast.Name) -> GuardedNode:
         """Refuse a call of what is not a function of the table."""
         name = node.id
         hint = PYTHON_FUNCTION_HINTS.get(name)
@@ -778,7 +782,7 @@ class Guarding:
             hint = f"write a name without quotes: {text}"
         return self.refuse(group, "wrong_arguments", message, hint).node
 
-    def _guard_before(self, node: ast.Call) -> Guarded:
+    def _guard_before(self, node: ast.Call) -> GuardedNode:
         """Guard `before(x, rank)`: what a rank held before the step.
 
         The name is handed over as such, for it is looked up in what another rank held. So only a
@@ -793,14 +797,14 @@ class Guarding:
             return self.refuse(tensor, "wrong_arguments", message, hint)
         self.nodes += 1
         self.before.add(tensor.id)
-        return Guarded(call_node("before()", constant_node(tensor.id), self.visit(rank).node))
+        return GuardedNode(call_node("before()", constant_node(tensor.id), self.visit(rank).node))
 
-    def subscript(self, node: ast.Subscript) -> Guarded:
+    def subscript(self, node: ast.Subscript) -> GuardedNode:
         """Guard indexing: a view of a tensor, an item of a list; by a list or a mask a copy."""
         value = self.visit(node.value)
         index = self._guard_index(node.slice)
         roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
-        return Guarded(self._call_guarded(signatures.INDEX, value.node, index), roots=roots)
+        return GuardedNode(self._call_guarded(signatures.INDEX, value.node, index), roots=roots)
 
     def _guard_index(self, node: ast.expr) -> ast.expr:
         """Guard an index: a number, a slice, or several.
@@ -819,13 +823,13 @@ class Guarding:
             return call_node(signatures.SLICE, *parts)
         return self.visit(node).node
 
-    def sequence(self, node: ast.List | ast.Tuple) -> Guarded:
+    def sequence(self, node: ast.List | ast.Tuple) -> GuardedNode:
         """Allow a list; a tuple is one, too."""
         parts = self._visit_all(node.elts)
         made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
-        return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+        return GuardedNode(made, roots=NOTHING.union(*(part.roots for part in parts)))
 
-    def comprehension(self, node: ast.ListComp) -> Guarded:
+    def comprehension(self, node: ast.ListComp) -> GuardedNode:
         """Allow a list comprehension: each of its iterables is charged, times what it contains.
 
             [x[i] * 2 for i in range(1000)]      4 nodes or so, a thousand times
@@ -842,7 +846,7 @@ class Guarding:
         self.bound = outer
         weight.value = self.nodes - before
         made = ast.ListComp(elt=element.node, generators=generators, **HERE)
-        return Guarded(made, roots=element.roots)
+        return GuardedNode(made, roots=element.roots)
 
     def _guard_generator(
         self, generator: ast.comprehension, weight: ast.Constant
@@ -890,22 +894,22 @@ class Guarding:
 #
 # What is not in this table is refused.
 
-Rule: TypeAlias = "Callable[[Guarding, Any], Guarded]"
+Rule: TypeAlias = "Callable[[ExpressionGuard, Any], GuardedNode]"
 
 GRAMMAR: dict[type[ast.expr], Rule] = {
-    ast.Constant: Guarding.constant,
-    ast.Name: Guarding.name,
-    ast.Attribute: Guarding.attribute,
-    ast.BinOp: Guarding.binary,
-    ast.UnaryOp: Guarding.unary,
-    ast.BoolOp: Guarding.boolean,
-    ast.IfExp: Guarding.conditional,
-    ast.Compare: Guarding.compare,
-    ast.Subscript: Guarding.subscript,
-    ast.List: Guarding.sequence,
-    ast.Tuple: Guarding.sequence,
-    ast.ListComp: Guarding.comprehension,
-    ast.Call: Guarding.call,
+    ast.Constant: ExpressionGuard.constant,
+    ast.Name: ExpressionGuard.name,
+    ast.Attribute: ExpressionGuard.attribute,
+    ast.BinOp: ExpressionGuard.binary,
+    ast.UnaryOp: ExpressionGuard.unary,
+    ast.BoolOp: ExpressionGuard.boolean,
+    ast.IfExp: ExpressionGuard.conditional,
+    ast.Compare: ExpressionGuard.compare,
+    ast.Subscript: ExpressionGuard.subscript,
+    ast.List: ExpressionGuard.sequence,
+    ast.Tuple: ExpressionGuard.sequence,
+    ast.ListComp: ExpressionGuard.comprehension,
+    ast.Call: ExpressionGuard.call,
 }
 
 
@@ -999,7 +1003,7 @@ def _compile(
     source = _one_line(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python's advice on `1 is 2` is not for this language
-        guarding = Guarding(
+        guarding = ExpressionGuard(
             groups=groups,
             words=words,
             listed=listed,

@@ -25,7 +25,7 @@ from torch_scenarios.expressions.values import (
     PerRank,
     Record,
     Selector,
-    Typed,
+    TypedValue,
     Undefined,
     data_at,
     expressions_in,
@@ -455,7 +455,7 @@ class Evaluator:
                 return {name: self.evaluate(item) for name, item in form.fields.items()}
             case PerRank():
                 return self.evaluate(self.choose(form))
-            case Typed():
+            case TypedValue():
                 return self.tensor_value(form, dtype=None)
             case Objects():
                 return self._tree(form.tree)
@@ -522,7 +522,7 @@ class Evaluator:
             )
             place = form.places[at] if at < len(form.places) else form.mark
             form = form.branches[at][1] if at < len(form.branches) else form.otherwise
-        stated = (getattr(form, part) for part in parts if isinstance(form, Typed))
+        stated = (getattr(form, part) for part in parts if isinstance(form, TypedValue))
         inner = next((part for part in stated if part is not None), None)
         return place if inner is None else self.place_of(inner) or place
 
@@ -570,7 +570,7 @@ class Evaluator:
         match form:
             case PerRank():
                 return self.tensor_value(self.choose(form), dtype=dtype)
-            case Typed():
+            case TypedValue():
                 stated = self.evaluate(form.dtype)
                 sizes = self.sizes(form.shape)
                 value = self.tensor_value(form.value, dtype=stated or dtype)

@@ -910,7 +910,7 @@ class Reductions:
 # the tensor holds. Everything else copies.
 
 
-class Shaping:
+class ShapeFunctions:
     """The functions on shapes, and on lists of tensors.
 
     >>> numpy_arrays().functions()["shape()"](np.zeros((2, 3)))
@@ -1110,8 +1110,8 @@ class NumpyArrays:
         return Parts(self._operators)
 
     @cached_property
-    def _shaper(self) -> Shaping:
-        return Shaping(self._operators, self._parts)
+    def _shaper(self) -> ShapeFunctions:
+        return ShapeFunctions(self._operators, self._parts)
 
     @cached_property
     def _copiers(self) -> dict[str, Callable[..., Any]]:

@@ -601,7 +601,7 @@ def _number_keys(keys: Iterable[Any]) -> NDArray[np.int64]:
     return np.asarray([known.setdefault(key, len(known)) for key in keys], np.int64)
 
 
-class Unlike(Exception):
+class MixedRows(Exception):
     """The values of some rows are of another type or shape than those of others.
 
     [1, 2, 3][rank:]        on ranks 0 and 1: lists of 3 and of 2 items are no column
@@ -609,7 +609,7 @@ class Unlike(Exception):
 
 
 def join_parts(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -> Value:
-    """Return as one the values of parts of `size` rows; raises Unlike where they are not alike.
+    """Return as one the values of parts of `size` rows; raises MixedRows where they are not alike.
 
     >>> join_parts([(np.array([0, 2]), 7), (np.array([1]), 9)], 3).values
     array([7, 9, 7])
@@ -633,7 +633,7 @@ def join_parts(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: in
         ]
     if all(value.__class__ is first.__class__ and value == first for value in values):
         return first
-    raise Unlike
+    raise MixedRows
 
 
 def _tensors_joined(
@@ -642,10 +642,10 @@ def _tensors_joined(
     first = parts[0][1]
     for _, value in parts:
         if not isinstance(value, Stack | np.ndarray):
-            raise Unlike
+            raise MixedRows
         same = value.shape == first.shape and value.dtype == first.dtype
         if not same or not (isinstance(value, Stack) or is_hollow(value) or _is_dense(value)):
-            raise Unlike
+            raise MixedRows
     return (stacks[0] if stacks else Stack(first[np.newaxis])).join(parts, size)
 
 
@@ -655,11 +655,11 @@ def _numbers_joined(parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -
         for _, value in parts
     }
     if len(dtypes) > 1:
-        raise Unlike
+        raise MixedRows
     whole = np.empty(size, dtypes.pop())
     for rows, value in parts:
         if value.__class__ is int and not -EXACT <= value <= EXACT:
-            raise Unlike
+            raise MixedRows
         whole[rows] = value.values if isinstance(value, Lanes) else value
     return Lanes(whole)
 
@@ -890,7 +890,7 @@ def _absolute(functions: Functions, key: str, value: Value) -> Value:
 
 
 def _chain(functions: Functions, _key: str, symbols: tuple[str, ...], *values: Value) -> Value:
-    """A chain of comparisons, as :meth:`torch_scenarios.expressions.operators.Comparing` has it."""
+    """A chain of comparisons (:class:`torch_scenarios.expressions.operators.Comparisons`)."""
     result: Value = True
     for symbol, first, second in zip(symbols, values, values[1:], strict=False):
         result = _lift(functions, symbol)(first, second)

@@ -210,7 +210,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _INT64 = integer_range("int64")
 
 
-class Comparing:
+class Comparisons:
     """`==`, `<`, `in` and so on, and chains of them.
 
     >>> from torch_scenarios.expressions.functions import numpy_arrays
@@ -223,7 +223,7 @@ class Comparing:
     def __init__(self, operators: Operators) -> None:
         """Share the operators' library, budget and host."""
         self._operators = operators
-        self._host = None if operators.host is None else Comparing(operators.host)
+        self._host = None if operators.host is None else Comparisons(operators.host)
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the comparisons by the keys that compiled expressions call them by."""
@@ -336,7 +336,7 @@ _NONE = (1, 0)
 _ANY = (-inf, inf)
 
 
-class Straight:
+class DirectRule:
     """One rule over one library, by the shortest way that means the same.
 
     The first `x + 1` of a dtype asks the rules, and notes for which numbers the answer holds; each
@@ -434,12 +434,12 @@ class Operators:
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the operators by the keys that compiled expressions call them by."""
-        arithmetic = {rule.symbol: Straight(self, rule).function() for rule in RULES}
+        arithmetic = {rule.symbol: DirectRule(self, rule).function() for rule in RULES}
         return {
             **arithmetic,
             "+": self._make_addition(arithmetic["+"]),
             "*": self._make_repetition(arithmetic["*"]),
-            **Comparing(self).table(),
+            **Comparisons(self).table(),
             "u+": self.positive,
             "u-": self.negative,
             "~": self.invert,

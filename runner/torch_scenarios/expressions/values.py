@@ -50,7 +50,7 @@ class Undefined(Compared, frozen=True, kw_only=True):
 # * :class:`ListForm` - a YAML list with at least one item that is a form;
 # * :class:`Record` - a YAML mapping whose values are forms;
 # * :class:`PerRank` - a mapping from selectors to forms; the first that matches wins;
-# * :class:`Typed` - the long form of a tensor value, with dtype and shape;
+# * :class:`TypedValue` - the long form of a tensor value, with dtype and shape;
 # * :class:`Objects` - a plain YAML value for the object collectives.
 #
 # Nothing here evaluates anything but a single expression in a given scope;
@@ -148,7 +148,7 @@ class Record(Marked, frozen=True, kw_only=True):
     loops: tuple[tuple[str, Form], ...] = ()
 
 
-class Typed(Marked, frozen=True, kw_only=True):
+class TypedValue(Marked, frozen=True, kw_only=True):
     """A tensor value in its long form. `value` is None where only dtype and shape are stated.
 
     In an expectation `rtol` and `atol` replace the dtype's default tolerance, and `placements` says
@@ -156,7 +156,7 @@ class Typed(Marked, frozen=True, kw_only=True):
 
         x: {value: [1, 2], dtype: bfloat16}       y: {shape: [4], dtype: float32}
 
-    >>> Typed(value=None, shape=Constant(value=[4])).rtol is None
+    >>> TypedValue(value=None, shape=Constant(value=[4])).rtol is None
     True
     """
 
@@ -212,7 +212,7 @@ class PerRank(Marked, Generic[T], frozen=True, kw_only=True):
     places: tuple[Mark, ...] = ()
 
 
-Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"
+Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | TypedValue | Objects"
 
 
 def children(form: Any) -> Iterator[Any]:
@@ -233,7 +233,7 @@ def _parts(form: Any) -> Iterable[Any]:
             return (*(part for branch in form.branches for part in branch), form.otherwise)
         case Selector():
             return (form.form,)
-        case Typed():
+        case TypedValue():
             return (form.value, form.dtype, form.shape)
         case Objects():
             return _leaves(form.tree)

@@ -451,7 +451,7 @@ class Binding(Struct, frozen=True, kw_only=True):
     context: Context
 
 
-class Inlined(Struct, frozen=True, kw_only=True):
+class InlinedNames(Struct, frozen=True, kw_only=True):
     """How the names of a used file read outside of it.
 
     `bindings` are its inputs, `renamed` its own names. While a library is checked by itself its
@@ -497,10 +497,10 @@ class Context(Struct, frozen=True, kw_only=True):
     lets: tuple[dict[str, str], ...] = field(default_factory=lambda: ({},))
     #: what `let` names in the body of each loop around, also in used files
     turns: tuple[set[str], ...] = ()
-    inlined: Inlined | None = None
+    inlined: InlinedNames | None = None
     expecting: bool = False
     #: what has no value yet where a value at the top of the file is read, and the name it is for
-    unmade: Mapping[str, Later] = field(default_factory=dict)
+    unmade: Mapping[str, UnboundName] = field(default_factory=dict)
     making: str | None = None
     #: the names of tensors that a step of the file may distribute
     distributed: frozenset[str] = frozenset()
@@ -547,7 +547,7 @@ class Context(Struct, frozen=True, kw_only=True):
         """Return the context in which `before(x, r)` has a meaning."""
         return self if self.expecting else self.change(expecting=True)
 
-    def inline(self, inlined: Inlined) -> Context:
+    def inline(self, inlined: InlinedNames) -> Context:
         """Return the context inside a used file."""
         return self.change(inlined=inlined)
 
@@ -630,7 +630,7 @@ _MADE = {
 }
 
 
-class Later(Struct, frozen=True):
+class UnboundName(Struct, frozen=True):
     """Why a name has no value yet, and what to do.
 
     tensors: {x: y + 1, y: [1]}       `y` is made after `x`: put it first
@@ -640,13 +640,13 @@ class Later(Struct, frozen=True):
     hint: str
 
 
-def unmade(section: str, found: Sequence[Definition]) -> dict[str, Later]:
+def unmade(section: str, found: Sequence[Definition]) -> dict[str, UnboundName]:
     """Return what has no value while the first entry of a section is made.
 
     `section` is the plural, such as `tensors`; the function that makes an entry takes its name out.
     """
     now = next(early for early, plural in _MADE.values() if plural == section)
-    later: dict[str, tuple[int, Later]] = {}
+    later: dict[str, tuple[int, UnboundName]] = {}
     for each in found:
         early, plural = _MADE.get(each.sort, (now, ""))
         if not plural or early < now or (each.name in later and later[each.name][0] <= early):
@@ -661,7 +661,7 @@ def unmade(section: str, found: Sequence[Definition]) -> dict[str, Later]:
         else:
             reason = f"is a {each.sort} (line {line}), and {section} are made before {plural}"
             hint = f"state it in numbers, or compute this where {plural} are known"
-        later[each.name] = early, Later(reason, hint)
+        later[each.name] = early, UnboundName(reason, hint)
     return {name: why for name, (_, why) in later.items()}
 
 
@@ -669,5 +669,7 @@ def note_unmade(name: str, mark: Mark, context: Context) -> None:
     """Note an expression that reads a name too early; call for names in `context.unmade` only."""
     why = context.unmade[name]
     if name == context.making:
-        why = Later("is made here, so it has no value yet", "`compute:` changes a value in a step")
+        why = UnboundName(
+            "is made here, so it has no value yet", "`compute:` changes a value in a step"
+        )
     context.problems.add("not_made_yet", f"`{name}` {why.reason}", mark, why.hint)

@@ -34,10 +34,10 @@ from torch_scenarios.language.context import (
     Context,
     DefinedNames,
     Definition,
-    Inlined,
-    Later,
+    InlinedNames,
     Library,
     Problems,
+    UnboundName,
     add_hints,
     correct,
     spelt_out,
@@ -86,7 +86,9 @@ from torch_scenarios.vocabulary import BACKEND
 MOST_WORD, NEAR = 20, 0.85
 
 
-def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
+def group_specs(
+    node: Mapping, context: Context, unmade: dict[str, UnboundName]
+) -> tuple[GroupSpec, ...]:
     """Return the entries of `groups:` in order; what is made is taken out of `unmade`.
 
     Every rank creates them in this order before step 1. An entry may therefore read the groups
@@ -402,7 +404,7 @@ def _is_expression(node: Node) -> bool:
 #: words that a parameter cannot hold as words: each rank has a number under them
 NUMBERS = frozenset({"rank", "world_size"})
 
-_WORLD_IS_COMPUTED = Later(
+_WORLD_IS_COMPUTED = UnboundName(
     "is itself computed from the parameters",
     "state `world_size` as a number, or compute this where it is used",
 )
@@ -764,7 +766,7 @@ def police_top(tree: Node) -> None:
 
 
 def _police_version(tree: Node, problems: Problems) -> None:
-    """Raise ScenarioError where a file is in a version of which this schema is not the law."""
+    """Raise ScenarioError where a file is in a version that this schema does not describe."""
     node = tree.get("version") if isinstance(tree, Mapping) else None
     given = plain(node) if node is not None else None
     if node is not None and isinstance(given, int) and given > VERSION:
@@ -896,7 +898,7 @@ def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> 
         handles=list_names(found, *HANDLES) | inputs,
     )
     there = _anew(context, names)
-    opaque = Inlined(
+    opaque = InlinedNames(
         stem=context.library.path.stem,
         renamed={name: name for name in own},
         variables={name: name for name in list_names(found, "loop variable")},
@@ -935,7 +937,9 @@ def _values(
     return made
 
 
-def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tuple[GroupSpec, ...]:
+def _groups(
+    node: Node | None, context: Context, later: dict[str, UnboundName]
+) -> tuple[GroupSpec, ...]:
     return group_specs(node, context, later) if isinstance(node, Mapping) else ()
 
 

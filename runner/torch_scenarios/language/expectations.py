@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from torch_scenarios.errors import nearest
-from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank, Typed
+from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank, TypedValue
 from torch_scenarios.language import values
 from torch_scenarios.language.context import Context, correct
 from torch_scenarios.language.keys import (
@@ -194,10 +194,10 @@ def _value(
     return [scenario.ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
 
 
-def _local_view(wanted: Any) -> Typed | None:
+def _local_view(wanted: Any) -> TypedValue | None:
     """Return the first form that states placements, of any rank."""
     match wanted:
-        case Typed() if wanted.placements is not None:
+        case TypedValue() if wanted.placements is not None:
             return wanted
         case PerRank():
             parts = (*(value for _, value in wanted.branches), wanted.otherwise)

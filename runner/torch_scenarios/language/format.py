@@ -72,7 +72,7 @@ class TokenLine(Struct):
         return self.new + STEP * self.dashes - self.rest
 
 
-class Inside(Struct):
+class InnerLine(Struct):
     """A line inside a value: it moves by `shift`, but not left of `floor`.
 
     description: >        a folded text goes with its key, and keeps its own indentation
@@ -97,7 +97,7 @@ class Lines(Struct):
 
     lines: list[str]
     rows: dict[int, TokenLine] = field(default_factory=dict)
-    inside: dict[int, Inside | Literal] = field(default_factory=dict)
+    inside: dict[int, InnerLine | Literal] = field(default_factory=dict)
     #: lines whose last blanks belong to a string that goes on
     open_ended: set[int] = field(default_factory=set)
     #: after the last token of a line: the blocks that are open there, as (old, new) columns
@@ -218,7 +218,7 @@ class Lines(Struct):
     def _span(self, first: int, last: int, floor: int) -> None:
         shift = self.rows[first].shift if first in self.rows else 0
         for line in range(first + 1, last + 1):
-            self.inside[line] = Inside(shift, floor)
+            self.inside[line] = InnerLine(shift, floor)
 
     def _block_scalar(self, header: int, column: int) -> None:
         """Note the lines of a text behind `|` or `>`.
@@ -317,7 +317,7 @@ def _row(line: str, row: TokenLine) -> str:
     return " " * row.new + "- " * row.dashes + rest
 
 
-def _inside(line: str, inside: Inside | Literal) -> str:
+def _inside(line: str, inside: InnerLine | Literal) -> str:
     if isinstance(inside, Literal):
         return " " * inside.new + line[inside.old :] if len(line) > inside.old else ""
     blanks = line[: len(line) - len(line.lstrip())]

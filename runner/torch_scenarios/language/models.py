@@ -536,9 +536,9 @@ def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Cont
 
 def _police_strategy(strategy: Strategy, network: Sequential, node: Node, context: Context) -> None:
     """Note a strategy that names a layer or a group that is not there, or that does not fit."""
-    misfit = strategy.misfit(network)
-    if misfit is not None:
-        context.problems.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
+    mismatch = strategy.find_mismatch(network)
+    if mismatch is not None:
+        context.problems.add("bad_value", f"{strategy.name}: {mismatch}", node.mark)
     dims = {name for name in context.names.groups if "." in name}
     known = {*context.names.groups, "world", *(name.partition(".")[0] for name in dims)}
     for group in strategy.groups:

@@ -1,7 +1,8 @@
 """The JSON Schema of scenario files: the keys, and what the operations declare.
 
-It is the law: `load` validates every file against it (:mod:`torch_scenarios.language.validation`),
-and an editor's YAML language server completes and explains every key from it.
+It is the contract: `load` validates every file against it
+(:mod:`torch_scenarios.language.validation`), and an editor's YAML language server completes and
+explains every key from it.
 
     python -m torch_scenarios.language.schema > schemas/scenario.schema.json
 """

@@ -21,7 +21,7 @@ from torch_scenarios.language.context import (
     Context,
     DefinedNames,
     Definition,
-    Inlined,
+    InlinedNames,
     correct,
 )
 from torch_scenarios.language.names import (
@@ -356,7 +356,7 @@ def inline(
             handles=names.handles | {fresh[n] for n in list_names(found, *HANDLES) & set(fresh)},
             groups=names.groups | {fresh[n] for n in list_names(found, "new group") & set(fresh)},
         ),
-        inlined=Inlined(
+        inlined=InlinedNames(
             stem=label or path.stem,
             bindings=bindings,
             renamed={name: final for name, final in fresh.items() if name not in local},

@@ -1,12 +1,12 @@
 """A file held against the scenario schema: whether it fits, and where not, in our words.
 
-    law().fits(node)          the schema as one function over marked nodes: every file, 30 us
-    findings(node)            what jsonschema finds in a file that does not fit, each with its node
-    problems_of(finding)      its place, code, message and hint, from one table
+    compiled_schema().fits(node)  the schema as one function over marked nodes: every file, 30 us
+    findings(node)                what jsonschema finds where a file does not fit, with its node
+    problems_of(finding)          its place, code, message and hint, from one table
 
-The schema file is the law, and jsonschema is its judge: :class:`Law` holds each part of the schema
-as a compiled test, only so that jsonschema looks at the files, and in them at the places, where
-something is wrong. That both always agree is tested.
+The schema file is the contract, and jsonschema judges by it. :class:`CompiledSchema` holds each
+part of the schema as a compiled test, so that jsonschema looks only at the files, and in them at
+the places, where something is wrong. A test shows that both always agree.
 
 The semantics of the keywords are those of JSON Schema, draft 2020-12
 (https://json-schema.org/draft/2020-12/json-schema-validation). One rule of it shapes every test
@@ -81,7 +81,7 @@ _ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default
 _ANNOTATIONS |= {"enumDescriptions", "x-is", "x-wanted"}
 
 
-class Law:
+class CompiledSchema:
     """The compiled schema. Its keywords are those of `_makers`; another one is a KeyError.
 
     A schema is compiled to closures once, since each step of a file asks it many times. That they
@@ -90,7 +90,7 @@ class Law:
     >>> from torch_scenarios.errors import Source
     >>> from torch_scenarios.limits import DEFAULT
     >>> from torch_scenarios.source.tree import parse
-    >>> step = Law({"type": "object", "required": ["tensor"]})
+    >>> step = CompiledSchema({"type": "object", "required": ["tensor"]})
     >>> step.fits(parse(Source(path="x", text="{tensor: x}"), limits=DEFAULT))
     True
     >>> step.fits(parse(Source(path="x", text="{tensr: x}"), limits=DEFAULT))
@@ -282,7 +282,9 @@ class Law:
         otherwise = self.test(schema.get("else", True))
         return lambda node: then(node) if test(node) else otherwise(node)
 
-    _makers: ClassVar[tuple[tuple[frozenset[str], Callable[[Law, Schema], Test]], ...]] = (
+    _makers: ClassVar[
+        tuple[tuple[frozenset[str], Callable[[CompiledSchema, Schema], Test]], ...]
+    ] = (
         (frozenset({"type"}), _type),
         (frozenset({"enum", "const"}), _enum),
         (frozenset({"minimum"}), _least),
@@ -321,14 +323,14 @@ def _requires_one(part: Schema) -> bool:
 
 
 @cache
-def law() -> Law:
+def compiled_schema() -> CompiledSchema:
     """Return the schema of scenario files, compiled.
 
     Raises LookupError where it was written before the operations that there are now.
     """
     schema = json.loads(schema_file("scenario.schema.json").read_text(encoding="utf-8"))
     require_all(schema["$defs"]["step"]["properties"], BY_NAME)
-    return Law(schema)
+    return CompiledSchema(schema)
 
 
 def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
@@ -368,7 +370,7 @@ class Level(Struct, frozen=True, kw_only=True):
     wanted: str = ""
 
 
-class Misfit(Struct, frozen=True, kw_only=True):
+class SchemaMismatch(Struct, frozen=True, kw_only=True):
     """What does not fit: the `keyword` of the schema `part` that the last level breaks.
 
     A step may fit none of the operations. The message is that of the one it is most likely meant to
@@ -376,9 +378,9 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
         steps: [{all_reduce: {tensr: x}}]
 
-    has two misfits, at the same node: `additionalProperties` (there is no `tensr`) and `required`
-    (there is no `tensor`). Both are noted as one problem, because the strange word is near the
-    missing one.
+    has two mismatches, at the same node: `additionalProperties` (there is no `tensr`) and
+    `required` (there is no `tensor`). Both are noted as one problem, because the strange word is
+    near the missing one.
     """
 
     way: tuple[Level, ...]
@@ -608,7 +610,9 @@ class Misfit(Struct, frozen=True, kw_only=True):
         if "properties" in self.part:
             properties: dict[str, Schema] = self.part["properties"]
             return properties
-        part: Schema = law().schema["$defs"]["step"]["properties"].get(self.here.name, {})
+        part: Schema = (
+            compiled_schema().schema["$defs"]["step"]["properties"].get(self.here.name, {})
+        )
         inner: dict[str, Schema] = part.get("properties") or part.get("then", {}).get(
             "properties", {}
         )
@@ -787,7 +791,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return [self.node]
 
     #: sort of a place, keyword -> what notes it, where it takes more than words
-    _own: ClassVar[dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]]] = {
+    _own: ClassVar[dict[tuple[str, str], Callable[[SchemaMismatch, Problems], list[Node]]]] = {
         ("", "additionalProperties"): _report_unknown,
         ("library", "enum"): _report_unknown,
         ("", "None"): _inputs_of_a_scenario,
@@ -819,7 +823,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
 _NODE_WORK = 2_500
 
 
-def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Misfit]:
+def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[SchemaMismatch]:
     """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`.
 
         root   the marked tree, of which jsonschema gets a copy as plain JSON
@@ -833,7 +837,7 @@ def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[M
     seen: set[tuple[int, int, str]] = set()
     nodes: dict[int, Node] = {}
     plain = _plain(root, nodes)
-    schema = law().schema
+    schema = compiled_schema().schema
     judge = _judge(nodes)
     if part is not None:
         judge = judge.evolve(schema=schema["$defs"][part])
@@ -844,7 +848,7 @@ def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[M
         if about not in seen:  # jsonschema says `required` once for each key
             seen.add(about)
             found = error.schema if isinstance(error.schema, dict) else {}
-            yield Misfit(way=way, keyword=str(error.validator), part=found, whole=whole)
+            yield SchemaMismatch(way=way, keyword=str(error.validator), part=found, whole=whole)
 
 
 def _plain(node: Node, nodes: dict[int, Node]) -> Any:
@@ -874,7 +878,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
     from jsonschema.validators import extend
 
     own = Draft202012Validator.VALIDATORS
-    tests, found = law().whole(), account()
+    tests, found = compiled_schema().whole(), account()
 
     def look_at(keyword: str) -> Callable[..., Iterator[Any]]:
         def look(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
@@ -895,7 +899,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
     descending = ("properties", "patternProperties", "additionalProperties", "items", "oneOf")
     known = {word: look_at(word) for word in descending}
     made: Any = extend(Draft202012Validator, known, type_checker=checker)  # type: ignore[no-untyped-call]
-    return made(law().schema)
+    return made(compiled_schema().schema)
 
 
 def _way(
@@ -928,7 +932,7 @@ def _way(
         if not words:
             break
         if isinstance(part, dict) and words[0] not in part:
-            part = law().schema["$defs"][part["$ref"].rpartition("/")[2]]
+            part = compiled_schema().schema["$defs"][part["$ref"].rpartition("/")[2]]
             continue
         word = words.pop(0)
         part = part[word]
@@ -1145,7 +1149,7 @@ def _show(node: Node) -> str:
     return f"`{source_text(node)}`" if plain else kind_of(node)
 
 
-def _twins(name: str, found: Misfit) -> list[str]:
+def _twins(name: str, found: SchemaMismatch) -> list[str]:
     """Return the other spellings of an argument."""
     alternatives = found.part.get("anyOf", ())
     return [each["required"][0] for each in alternatives if each["required"][0] != name]
@@ -1192,7 +1196,7 @@ def validate(tree: Node, problems: Problems) -> Node:
     The readers behind this may therefore assume each node's type. Where one asserts it (`assert
     isinstance(node, Scalar)`), the schema has made sure of it.
     """
-    if law().fits(tree):
+    if compiled_schema().fits(tree):
         return tree
     objects = _objects(tree)
     unfit: set[int] = set()
@@ -1216,7 +1220,7 @@ def top_findings(tree: Node, problems: Problems) -> None:
 
     For the formatter, which lays out a file that has mistakes further inside, too.
     """
-    if not law().fits(tree):
+    if not compiled_schema().fits(tree):
         for found in findings(tree):
             if len(found.way) == 1 or found.keyword == "None":
                 found.note_wrong(problems)
@@ -1250,7 +1254,7 @@ def fits(node: Node, part: str, problems: Problems, whole: str) -> bool:
 
     For a value that stands where a file has no more than the name of an input.
     """
-    if law().part(part)(node):
+    if compiled_schema().part(part)(node):
         return True
     for found in findings(node, part, whole):
         found.note_wrong(problems)

@@ -25,7 +25,7 @@ from torch_scenarios.expressions.values import (
     Objects,
     PerRank,
     Selector,
-    Typed,
+    TypedValue,
 )
 from torch_scenarios.language.context import (
     ALWAYS,
@@ -958,7 +958,7 @@ def is_long_form(node: Node, *, expected: bool = False) -> bool:
     return isinstance(node, Mapping) and any(key_text(key) in known for key, _ in node.entries)
 
 
-def long_form(node: Mapping, context: Context) -> Typed:
+def long_form(node: Mapping, context: Context) -> TypedValue:
     """Return `{value: ..., dtype: ..., shape: ...}`, in expectations with `rtol` and `atol`.
 
     With `placements` it is a local view: `value` and `shape` are what the rank itself holds of a
@@ -977,7 +977,7 @@ def long_form(node: Mapping, context: Context) -> Typed:
                 fields["placements"] = placements(item, context)
             case name:
                 fields[name] = _tolerance(item, context, name)
-    return Typed(**fields, mark=node.mark)
+    return TypedValue(**fields, mark=node.mark)
 
 
 def placements(node: Node, context: Context) -> Form:

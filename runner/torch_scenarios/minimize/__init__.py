@@ -1,7 +1,7 @@
 """Minimise: shrink a scenario to a smallest one that has the same fault.
 
     text -> one case -> Signature (what is to stay) -> reductions, each kept if the signature stays
-         -> Minimized (the smallest text, proved once more)
+         -> MinimizeResult (the smallest text, proved once more)
 
 The search is delta debugging (Zeller, Hildebrandt: Simplifying and isolating failure-inducing
 input, 2002) level by level over the YAML tree (Misherghi, Su: HDD, 2006), with reductions of its
@@ -34,7 +34,7 @@ from torch_scenarios.source.edit import Span, spans
 
 __all__ = [
     "FaultSignature",
-    "Minimized",
+    "MinimizeResult",
     "NothingToMinimizeError",
     "Oracle",
     "Progress",
@@ -69,7 +69,7 @@ class NothingToMinimizeError(Exception):
     """
 
 
-class Minimized(Struct, frozen=True, kw_only=True):
+class MinimizeResult(Struct, frozen=True, kw_only=True):
     """What came of a search. `minimal` is False where the budget, or a person, ended it.
 
     Minimal means that no single reduction keeps the finding: not that no smaller program shows it.
@@ -92,7 +92,7 @@ def minimize(
     limits: Limits = DEFAULT,
     most: int = 10_000,
     progress: Progress | None = None,
-) -> Minimized:
+) -> MinimizeResult:
     """Return the smallest text with the fault of `scenario`, case `number` of its file.
 
     `most` bounds the attempts; Ctrl-C (KeyboardInterrupt) ends the search with the smallest text so
@@ -129,7 +129,7 @@ def minimize(
         # made to wait for an oracle that may have been interrupted itself
         if not interrupted and oracle(final) != whole:
             final = stripped(final)
-    return Minimized(
+    return MinimizeResult(
         text=format_file(scenario.source.path, final.encode(), limits).decode(),
         signature=whole,
         attempts=search.attempts,

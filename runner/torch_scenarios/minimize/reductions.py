@@ -513,12 +513,12 @@ def _without_rank(text: str, rank: int, *, keep_peers: bool) -> str:
     world = root.get("world_size")
     assert world is not None
     less = Edit(start=world.start, end=world.end, text=str(int(world.text) - 1))
-    going = _Going(text=text, rank=rank, keep_peers=keep_peers)
+    going = _RankRemoval(text=text, rank=rank, keep_peers=keep_peers)
     going.visit(root, "")
     return splice(text, [less, *going.edits])
 
 
-class _Going(Struct, kw_only=True):
+class _RankRemoval(Struct, kw_only=True):
     """One rank leaves: what that changes."""
 
     text: str

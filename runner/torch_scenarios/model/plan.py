@@ -44,7 +44,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 _TENSORS = {"tensor", "tensors", "tensor_lists"}
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedCall(Struct, frozen=True, kw_only=True):
     """One step's call, as far as it is known.
 
     `arguments` has every parameter, in order: what is known of them, and a default for those
@@ -72,7 +72,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     computed: bool
 
 
-def prepare(step: Step) -> Prepared:
+def prepare(step: Step) -> PreparedCall:
     """Return what is known of the call of a step that has an operation."""
     operation = step.operation
     assert operation is not None
@@ -89,7 +89,7 @@ def prepare(step: Step) -> Prepared:
     stated = operation.find_shared(step.arguments)
     group = step.arguments.get("group")
     fixed = group is None or isinstance(group, Constant)
-    return Prepared(
+    return PreparedCall(
         arguments=known if kind.evaluate is Operation.evaluate else None,
         given=tuple(given),
         names=_names(given),
@@ -174,7 +174,7 @@ class Plan(Compared, frozen=True, kw_only=True):
     #: names that `let` gives to numbers
     numbers: frozenset[str] = frozenset()
     #: step index -> what is known of its call (see :mod:`torch_scenarios.model.process`)
-    prepared: dict[int, Prepared] = field(default_factory=dict)
+    prepared: dict[int, PreparedCall] = field(default_factory=dict)
     #: name -> world rank -> the group that the name means there
     _members: dict[str, dict[int, Group]] = field(default_factory=dict)
 

@@ -36,7 +36,7 @@ from torch_scenarios.expressions.values import (
     names_of,
     roots_of,
 )
-from torch_scenarios.model.plan import Plan, Prepared, prepare
+from torch_scenarios.model.plan import Plan, PreparedCall, prepare
 from torch_scenarios.model.scenario import Function, Step, steps_of
 from torch_scenarios.operations.base import (
     Compound,
@@ -243,7 +243,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.operation.asynchronous or bool(self.entry.arguments.get("async_op"))
 
 
-class Upcoming(Call, frozen=True, kw_only=True):
+class UpcomingStep(Call, frozen=True, kw_only=True):
     """A step that its rank is about to take: nothing of it is evaluated yet.
 
     The walker of a rank yields it where a function of another rank may run just before the step.
@@ -269,7 +269,7 @@ def read_issued(part: Part) -> tuple[IssuedCall, ...]:
     return (IssuedCall(group=part.group.name, call=name, dtype=dtype, numel=int(largest.size)),)
 
 
-class Counting(Protocol):
+class ValueCounter(Protocol):
     """What counts the values that a process holds and the turns of its loops, and may refuse.
 
     :class:`torch_scenarios.reference.state.Ledger` is one. A worker has none: what a real rank
@@ -289,7 +289,7 @@ class Counting(Protocol):
         """Count a step that the rank does not take."""
 
 
-class Storing(Protocol):
+class StoreObserver(Protocol):
     """What hears of each store into a part of a tensor.
 
     isend x[0:2] to 1      work uses x[0:2]
@@ -342,7 +342,7 @@ class Process(Membership):
         functions: Mapping[str, Callable[..., Any]] | None = None,
         *,
         initialise: bool = True,
-        ledger: Counting | None = None,
+        ledger: ValueCounter | None = None,
         made: Callable[[Model, Process], Any] = trainee_of,
     ) -> None:
         """Bind constants, groups and initial values; `functions` replace or add names.
@@ -356,7 +356,7 @@ class Process(Membership):
         #: the way in which what it computes of a model is moved by its rounding; None: it is not
         self.way: int | None = None
         #: hears of each store into a part of a tensor, before and after it
-        self.storing: Storing | None = None
+        self.storing: StoreObserver | None = None
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: a call among those of a compound operation raised: the rest of them is not made
@@ -665,7 +665,7 @@ class Process(Membership):
         for step in steps:
             if self.pauses is not None and self.pauses(step):
                 entry = self._entry({})
-                yield Upcoming(step=step, iteration=iteration, operation=None, entry=entry)
+                yield UpcomingStep(step=step, iteration=iteration, operation=None, entry=entry)
             if step.variable is not None:
                 yield from self._walk_turns(step, self.rounds(step), iteration)
                 self.forget(step)
@@ -813,7 +813,7 @@ class Process(Membership):
     # round, and the call of the round before would reduce the old one. With `x += 1` in place it is
     # the same one, and the arguments of the last round are right without a look at them (decision
     # 28).
-    def _same_tensors(self, call: Call, known: Prepared) -> bool:
+    def _same_tensors(self, call: Call, known: PreparedCall) -> bool:
         """Return whether a call would be the same now: its tensors are what their names hold."""
         arguments, scope = call.entry.arguments, self.scope
         for (param, _), name in zip(known.given, known.names or (), strict=True):
@@ -821,7 +821,7 @@ class Process(Membership):
                 return False
         return True
 
-    def _arguments(self, step: Step, known: Prepared) -> dict[str, Any]:
+    def _arguments(self, step: Step, known: PreparedCall) -> dict[str, Any]:
         assert step.operation is not None
         if known.arguments is None:
             return step.operation.evaluate(self, step.arguments)
@@ -830,7 +830,7 @@ class Process(Membership):
             arguments[param.name] = self.evaluate_argument(param, form)
         return arguments
 
-    def _roots(self, known: Prepared) -> dict[str, frozenset[str]]:
+    def _roots(self, known: PreparedCall) -> dict[str, frozenset[str]]:
         """Return, by argument, the names of the held tensors whose storage it may share here."""
         assert known.roots is not None
         found = {name: roots & self.held for name, roots in known.roots.items()}
@@ -878,7 +878,7 @@ STORED = OBJECTS | {"tensor", "tensors", "tensor_lists"}
 NOTHING: frozenset[str] = frozenset()
 
 
-class Same(Struct, frozen=True, kw_only=True):
+class KnownCall(Struct, frozen=True, kw_only=True):
     """What is known beforehand of one step's call.
 
     `selection` are the names on which it depends who takes the step, `names` those on which the
@@ -895,10 +895,10 @@ class Same(Struct, frozen=True, kw_only=True):
 
 
 #: of a step that no caller asked about
-UNKNOWN = Same()
+UNKNOWN = KnownCall()
 
 
-class Sameness:
+class KnownCalls:
     """What is known beforehand of the calls of one plan.
 
         for i in range(1000): send x to (rank + i) % n      another peer each round: `counting`
@@ -915,9 +915,9 @@ class Sameness:
         self._changing = self._held | {str(loop.variable) for loop in loops} | plan.numbers
         #: step index -> the variable of the loop right around it, another each round
         self._counted = {step.index: loop.variable for loop in loops for step in loop.body}
-        self._known: dict[int, Same] = {}
+        self._known: dict[int, KnownCall] = {}
 
-    def of(self, step: Step) -> Same:
+    def of(self, step: Step) -> KnownCall:
         """Return what is known of a step, which is found out once."""
         known = self._known.get(step.index)
         if known is None:
@@ -928,7 +928,7 @@ class Sameness:
             if names is not None and variable in names and not counting:
                 names = None
             lasting = self._changing - ({variable} if counting else NOTHING)
-            known = self._known[step.index] = Same(
+            known = self._known[step.index] = KnownCall(
                 selection=None if selection is None else selection & lasting,
                 names=None if names is None else names & lasting,
                 counting=counting,

@@ -20,7 +20,7 @@ State: TypeAlias = MutableMapping[str, Any]
 KNOWN = 4.0
 
 
-class Reached(Struct, frozen=True, kw_only=True):
+class UpdateBound(Struct, frozen=True, kw_only=True):
     """How far off a parameter may be by what its gradients are off by, element by element.
 
     `off` is how far, either way; so is `mean` for the running mean, or sum, of the gradients; `low`
@@ -32,7 +32,7 @@ class Reached(Struct, frozen=True, kw_only=True):
     up or down. Such an element is `open`, for no tolerance tells a right step from a wrong one
     (decision 55).
 
-    >>> Reached.start(np.zeros(2)).off
+    >>> UpdateBound.start(np.zeros(2)).off
     array([0., 0.])
     """
 
@@ -43,10 +43,12 @@ class Reached(Struct, frozen=True, kw_only=True):
     open: Array
 
     @staticmethod
-    def start(param: Array) -> Reached:
+    def start(param: Array) -> UpdateBound:
         """Return what no step has led to."""
         zero = np.zeros_like(param)
-        return Reached(off=zero, mean=zero, low=zero, high=zero, open=np.zeros(param.shape, bool))
+        return UpdateBound(
+            off=zero, mean=zero, low=zero, high=zero, open=np.zeros(param.shape, bool)
+        )
 
 
 class Optimizer(Declared, frozen=True):
@@ -77,8 +79,8 @@ class Optimizer(Declared, frozen=True):
 
     @abstractmethod
     def reach(
-        self, param: Array, grad: Array, error: Array, state: State, reached: Reached | None
-    ) -> Reached:
+        self, param: Array, grad: Array, error: Array, state: State, reached: UpdateBound | None
+    ) -> UpdateBound:
         """Return how far a step may lead whose gradient is off by up to `error`, in its shape.
 
         `param` and `grad` are those of the step, `state` what there is after it, and `reached`
@@ -169,10 +171,10 @@ class SGD(Optimizer, frozen=True, kw_only=True):
         return np.asarray(param - kind(self.lr) * grad, param.dtype)
 
     def reach(
-        self, param: Array, grad: Array, error: Array, state: State, reached: Reached | None
-    ) -> Reached:
+        self, param: Array, grad: Array, error: Array, state: State, reached: UpdateBound | None
+    ) -> UpdateBound:
         """Follow the error as the gradient is followed: a step is linear in it."""
-        known = reached or Reached.start(param)
+        known = reached or UpdateBound.start(param)
         error = error + self.weight_decay * known.off
         fresh = error if reached is None else abs(1 - self.dampening) * error
         mean = self.momentum * known.mean + fresh
@@ -227,8 +229,8 @@ class Adam(Optimizer, frozen=True, kw_only=True):
         return np.asarray(param - kind(self.lr / (1 - first**count)) * mean / root, param.dtype)
 
     def reach(
-        self, param: Array, grad: Array, error: Array, state: State, reached: Reached | None
-    ) -> Reached:
+        self, param: Array, grad: Array, error: Array, state: State, reached: UpdateBound | None
+    ) -> UpdateBound:
         """Let both means be anywhere that the gradients allow, after the first step each by itself.
 
         A step follows the direction of a mean, however small that is: where rounding decides
@@ -236,7 +238,7 @@ class Adam(Optimizer, frozen=True, kw_only=True):
         any gradients (:meth:`longest`).
         """
         first, second = self.betas
-        known = reached or Reached.start(param)
+        known = reached or UpdateBound.start(param)
         off = known.off
         if self.weight_decay:
             _, grad = self._decay(param, grad)
@@ -262,7 +264,7 @@ class Adam(Optimizer, frozen=True, kw_only=True):
             least, most = (np.clip(each, -longest, longest) for each in ways)
             rate = self.lr / (1 - first**count)
             off = off + rate * np.maximum(np.maximum(most - here, here - least), 0.0)
-        return Reached(
+        return UpdateBound(
             off=np.nan_to_num(off, nan=0.0, posinf=0.0),
             mean=off_mean,
             low=low,

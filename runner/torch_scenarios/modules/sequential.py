@@ -116,7 +116,7 @@ class Sequential(Layer, frozen=True, kw_only=True):
         return replace(self, layers=tuple(each for each in self.layers if each[0] not in labels))
 
 
-class Coarse(Sequential, frozen=True, kw_only=True):
+class LowPrecision(Sequential, frozen=True, kw_only=True):
     """Layers in a dtype that is coarser than float32: what passes from one to the next is in it.
 
     Arrays stay float32 with values of that dtype, since kernels add up in float32.

@@ -18,11 +18,11 @@ from torch_scenarios.operations.base import (
     Trial,
 )
 from torch_scenarios.operations.checks import (
-    absent,
-    misfit,
+    refuse_length,
+    refuse_missing,
     refuse_mixed_dtypes,
+    refuse_shape,
     uneven,
-    wrong_length,
 )
 
 
@@ -64,11 +64,11 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, several dtypes, a list of the wrong length, and a misfit of one's own."""
+        """Refuse None, several dtypes, a list of the wrong length, and sizes that do not fit."""
         return (
-            absent(entry, "tensor_list", "tensor")
+            refuse_missing(entry, "tensor_list", "tensor")
             or refuse_mixed_dtypes(entry, "tensor_list", "tensor")
-            or wrong_length(entry, "tensor_list")
+            or refuse_length(entry, "tensor_list")
             or _own_misfit(entry)
         )
 
@@ -109,7 +109,7 @@ def _own_misfit(entry: Entry) -> Refusal | None:
     own, place = entry["tensor"], entry["tensor_list"][entry.group_rank]
     if entry.group_rank < 0 or tuple(place.shape) == tuple(own.shape):
         return None
-    return misfit(
+    return refuse_shape(
         f"tensor has shape {list(own.shape)}, its place in tensor_list {list(place.shape)}"
     )
 

@@ -8,11 +8,11 @@ from typing import Any
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, tensors
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Slot
 from torch_scenarios.operations.checks import (
-    absent,
     arrays_in,
-    invalid,
-    misfit,
+    refuse_argument,
+    refuse_missing,
     refuse_mixed_elements,
+    refuse_shape,
 )
 
 
@@ -65,7 +65,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, several dtypes, and output lists that do not fit the inputs."""
         return (
-            absent(entry, "input_tensor_list", "output_tensor_lists")
+            refuse_missing(entry, "input_tensor_list", "output_tensor_lists")
             or refuse_mixed_elements(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
@@ -79,10 +79,10 @@ steps:
 def _ill_fitting(entry: Entry) -> Refusal | None:
     inputs, outputs = entry["input_tensor_list"], entry["output_tensor_lists"]
     if not inputs:
-        return invalid("input_tensor_list is empty", "input_tensor_list")
+        return refuse_argument("input_tensor_list is empty", "input_tensor_list")
     if len(outputs) != entry.size:
         message = f"output_tensor_lists needs {entry.size} lists, one for each member"
-        return invalid(message, "output_tensor_lists")
+        return refuse_argument(message, "output_tensor_lists")
     pairs = [pair for row in outputs for pair in zip(row, inputs, strict=False)]
     if any(place.dtype != item.dtype for place, item in pairs):
         dtypes = {str(item.dtype) for item in (*inputs, *arrays_in(outputs))}
@@ -92,8 +92,8 @@ def _ill_fitting(entry: Entry) -> Refusal | None:
     for index, row in enumerate(outputs):
         if len(row) != len(inputs):
             message = f"output_tensor_lists[{index}] needs {len(inputs)} tensors"
-            return invalid(message, "output_tensor_lists")
+            return refuse_argument(message, "output_tensor_lists")
         if [tuple(item.shape) for item in row] != shapes:
             message = f"output_tensor_lists[{index}] has not the shapes of the inputs"
-            return misfit(message, "output_tensor_lists")
+            return refuse_shape(message, "output_tensor_lists")
     return None

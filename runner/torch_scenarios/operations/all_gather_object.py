@@ -15,7 +15,7 @@ from torch_scenarios.operations.base import (
     TensorCall,
     all_pickled,
 )
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 
 SHORT = "object_list shorter than the group"
 
@@ -55,7 +55,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no list to store into."""
         if not isinstance(entry["object_list"], list):
-            return invalid("object_list is not a list on this rank", "object_list")
+            return refuse_argument("object_list is not a list on this rank", "object_list")
         return None
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:

@@ -19,7 +19,7 @@ from torch_scenarios.operations.base import (
     Trial,
     dtype_name,
 )
-from torch_scenarios.operations.checks import absent, misfit
+from torch_scenarios.operations.checks import refuse_missing, refuse_shape
 
 
 class AllGatherSingle(Collective):
@@ -63,7 +63,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, another dtype of the output, and an output of the wrong size."""
-        refusal = absent(entry, "output", "input")
+        refusal = refuse_missing(entry, "output", "input")
         if refusal is not None:
             return refusal
         output, given = entry["output"], entry["input"]
@@ -73,7 +73,7 @@ steps:
         rest = tuple(given.shape)
         joined = (entry.size * rest[0], *rest[1:]) if rest else (entry.size,)
         if tuple(output.shape) not in {joined, (entry.size, *rest)}:
-            return misfit(
+            return refuse_shape(
                 f"output has shape {list(output.shape)}; {entry.size} inputs of shape "
                 f"{list(rest)} make {list(joined)}"
             )

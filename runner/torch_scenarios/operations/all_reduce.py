@@ -7,7 +7,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from torch_scenarios.operations.base import SENT, VALUE, Collective, Entry, Refusal, Trial
-from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
+from torch_scenarios.operations.checks import reduce_parts, refuse_missing, refuse_op
 
 
 class AllReduce(Collective):
@@ -39,7 +39,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, and an op that complex numbers have not."""
-        return absent(entry, "tensor") or senseless_op(entry, "tensor")
+        return refuse_missing(entry, "tensor") or refuse_op(entry, "tensor")
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""

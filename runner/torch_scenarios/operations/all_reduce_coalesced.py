@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from torch_scenarios.operations.base import VALUE, Collective, Entry, Refusal, Slot, Trial
 from torch_scenarios.operations.checks import (
-    absent,
-    invalid,
     reduce_parts,
+    refuse_argument,
+    refuse_missing,
     refuse_mixed_elements,
-    senseless_op,
+    refuse_op,
 )
 
 
@@ -49,10 +49,10 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, no tensors, several dtypes, and an op that complex numbers have not."""
         return (
-            absent(entry, "tensors")
-            or (None if entry["tensors"] else invalid("tensors is empty", "tensors"))
+            refuse_missing(entry, "tensors")
+            or (None if entry["tensors"] else refuse_argument("tensors is empty", "tensors"))
             or refuse_mixed_elements(entry, "tensors")
-            or senseless_op(entry, "tensors")
+            or refuse_op(entry, "tensors")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:

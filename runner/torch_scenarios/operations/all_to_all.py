@@ -18,7 +18,12 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, refuse_mixed_dtypes, uneven, wrong_length
+from torch_scenarios.operations.checks import (
+    refuse_length,
+    refuse_missing,
+    refuse_mixed_dtypes,
+    uneven,
+)
 
 OUT, IN = "output_tensor_list", "input_tensor_list"
 
@@ -66,10 +71,10 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, several dtypes, and lists of the wrong length."""
         return (
-            absent(entry, OUT, IN)
+            refuse_missing(entry, OUT, IN)
             or refuse_mixed_dtypes(entry, OUT, IN)
-            or wrong_length(entry, OUT)
-            or wrong_length(entry, IN)
+            or refuse_length(entry, OUT)
+            or refuse_length(entry, IN)
         )
 
     def backend_kinds(self, entry: Entry) -> frozenset[str]:

@@ -20,7 +20,12 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, invalid, misfit, refuse_mixed_dtypes
+from torch_scenarios.operations.checks import (
+    refuse_argument,
+    refuse_missing,
+    refuse_mixed_dtypes,
+    refuse_shape,
+)
 
 
 class AllToAllSingle(Collective):
@@ -74,7 +79,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, several dtypes, and split sizes that do not add up."""
         return (
-            absent(entry, "output", "input")
+            refuse_missing(entry, "output", "input")
             or refuse_mixed_dtypes(entry, "output", "input")
             or _bad_splits(entry, "output")
             or _bad_splits(entry, "input")
@@ -153,19 +158,19 @@ def _bad_splits(entry: Entry, name: str) -> Refusal | None:
     there.
     """
     if not entry[name].shape:
-        return misfit(f"{name} has no dimension 0", name)
+        return refuse_shape(f"{name} has no dimension 0", name)
     sizes, rows = entry[f"{name}_split_sizes"], entry[name].shape[0]
     if not sizes:
         either = entry["input_split_sizes"] or entry["output_split_sizes"]
         if either and rows % entry.size:
-            return misfit(f"the {rows} rows of {name} do not divide by {entry.size}", name)
+            return refuse_shape(f"the {rows} rows of {name} do not divide by {entry.size}", name)
         return None
     if len(sizes) != entry.size:
         message = f"{name}_split_sizes needs {entry.size} sizes, one for each member"
-        return invalid(message, f"{name}_split_sizes")
+        return refuse_argument(message, f"{name}_split_sizes")
     if any(size < 0 for size in sizes):
-        return invalid(f"{name}_split_sizes has a negative size", f"{name}_split_sizes")
+        return refuse_argument(f"{name}_split_sizes has a negative size", f"{name}_split_sizes")
     if sum(sizes) != rows:
         message = f"{name}_split_sizes add up to {sum(sizes)}, {name} has {rows} rows"
-        return misfit(message, f"{name}_split_sizes")
+        return refuse_shape(message, f"{name}_split_sizes")
     return None

@@ -18,7 +18,7 @@ from torch_scenarios.operations.base import (
     Refusal,
     Trial,
 )
-from torch_scenarios.operations.checks import invalid, valueless
+from torch_scenarios.operations.checks import refuse_argument, refuse_none
 from torch_scenarios.operations.send import name_peer, police_peer, refuse_peer, world_rank
 
 FIELDS = (
@@ -144,17 +144,17 @@ steps:
         """Refuse an empty list, several groups, and what P2POp refuses in an item."""
         items = entry[OPS]
         if not items:
-            return invalid(f"{OPS} is empty")
+            return refuse_argument(f"{OPS} is empty")
         for item in items:
             refusal = refuse_peer(entry, "peer", item["peer"], item["group_peer"], anyone=False)
             if refusal is not None:
                 return refusal
             if item["tensor"] is None:
-                return valueless(OPS, "a tensor")
+                return refuse_none(OPS, "a tensor")
             if item["tag"] < 0:
-                return invalid("a tag is negative")
+                return refuse_argument("a tag is negative")
         if len({item["group"] or "world" for item in items}) > 1:
-            return invalid("all operations need the same group")
+            return refuse_argument("all operations need the same group")
         return None
 
     def messages(self, entry: Entry) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent
+from torch_scenarios.operations.checks import refuse_missing
 
 
 class Broadcast(Collective):
@@ -49,7 +49,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a bad root and no tensor."""
-        return self.refuse_root(entry) or absent(entry, "tensor")
+        return self.refuse_root(entry) or refuse_missing(entry, "tensor")
 
     def reads(self, param: Param, entry: Entry) -> bool:
         """Only the source's tensor is looked at."""

@@ -14,7 +14,7 @@ from torch_scenarios.operations.base import (
     TensorCall,
     all_pickled,
 )
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 
 
 class BroadcastObjectList(Collective):
@@ -52,9 +52,9 @@ steps:
         if refusal is not None:
             return refusal
         if not isinstance(entry["object_list"], list):
-            return invalid("object_list is not a list on this rank", "object_list")
+            return refuse_argument("object_list is not a list on this rank", "object_list")
         if not entry["object_list"] and self.is_root(entry):
-            return invalid("object_list is empty on the source", "object_list")
+            return refuse_argument("object_list is empty on the source", "object_list")
         return None
 
     def reads(self, param: Param, entry: Entry) -> bool:

@@ -115,25 +115,25 @@ def epsilon(dtype: np.dtype[Any]) -> float:
 # `_ensure_all_tensors_same_dtype`) and the size checks that the backends share.
 
 
-def invalid(message: str, about: str | None = None) -> Refusal:
+def refuse_argument(message: str, about: str | None = None) -> Refusal:
     """Return the refusal of an argument that is wrong in itself: `about` is its name."""
     return Refusal(kind="invalid_argument", message=message, about=about)
 
 
-def misfit(message: str, about: str | None = None) -> Refusal:
+def refuse_shape(message: str, about: str | None = None) -> Refusal:
     """Return the refusal of sizes that do not fit each other within one call."""
     return Refusal(kind="shape_mismatch", message=message, about=about)
 
 
-def absent(entry: Entry, *names: str) -> Refusal | None:
+def refuse_missing(entry: Entry, *names: str) -> Refusal | None:
     """Refuse a tensor that has no value on this rank (TypeError in torch)."""
     for name in names:
         if holds_none(entry[name]):
-            return valueless(name)
+            return refuse_none(name)
     return None
 
 
-def valueless(name: str, what: str | None = None) -> Refusal:
+def refuse_none(name: str, what: str | None = None) -> Refusal:
     """Return the refusal of the argument `name` that has no value on this rank."""
     message = f"{what or name} is None on this rank"
     return Refusal(kind="invalid_argument", message=message, lacks=name)
@@ -176,7 +176,7 @@ def _refuse_mixed(counted: dict[np.dtype[Any], np.dtype[Any]]) -> Refusal | None
     if len(set(counted.values())) < 2:
         return None
     found = ", ".join(sorted(map(str, counted)))
-    return invalid(f"tensors of different dtypes in one call: {found}")
+    return refuse_argument(f"tensors of different dtypes in one call: {found}")
 
 
 def arrays_in(value: Any) -> list[Any]:
@@ -188,27 +188,27 @@ def arrays_in(value: Any) -> list[Any]:
     return [value]
 
 
-def wrong_length(entry: Entry, name: str) -> Refusal | None:
+def refuse_length(entry: Entry, name: str) -> Refusal | None:
     """Refuse a list that has not one item for each member."""
     value = entry[name]
     if isinstance(value, list) and len(value) == entry.size:
         return None
     given = len(value) if isinstance(value, list) else "no list"
     message = f"{name} needs {entry.size} items, one for each member: {given} given"
-    return invalid(message, name)
+    return refuse_argument(message, name)
 
 
-def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
+def refuse_other_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
     """Refuse a list whose items have not the shape of the tensor `like`."""
     wanted = tuple(entry[like].shape)
     for index, item in enumerate(entry[name]):
         if tuple(item.shape) != wanted:
             message = f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
-            return misfit(message, name)
+            return refuse_shape(message, name)
     return None
 
 
-def senseless_op(entry: Entry, name: str) -> Refusal | None:
+def refuse_op(entry: Entry, name: str) -> Refusal | None:
     """Refuse the order, the product and the bits of complex numbers, and the bits of floats.
 
     The former torch refuses itself (`supports_complex`), the latter Gloo ("Cannot use ReduceOp.BAND
@@ -220,7 +220,7 @@ def senseless_op(entry: Entry, name: str) -> Refusal | None:
     arrays = arrays_in(entry[name])
     denied = op in ORDERED or op in BITWISE or op == "product"
     if denied and any(array.dtype.kind == "c" for array in arrays):
-        return invalid(f"{op} is not for complex tensors", "op")
+        return refuse_argument(f"{op} is not for complex tensors", "op")
     floats = [array for array in arrays if is_inexact(array) and array.dtype.itemsize > 1]
     if op in BITWISE and floats:
         message = f"{op} is not for tensors of {dtype_name(floats[0].dtype)}"
@@ -244,15 +244,15 @@ def refuse_list_at_root(
     """
     listed = entry[name]
     refusal = (
-        absent(entry, "tensor")
-        or (absent(entry, name) if listed else None)
+        refuse_missing(entry, "tensor")
+        or (refuse_missing(entry, name) if listed else None)
         or refuse_mixed_dtypes(entry, "tensor", name)
         or operation.refuse_root(entry)
     )
     if refusal is not None:
         return refusal
     if not operation.is_root(entry):
-        return invalid(f"{name} is given off the {where}", name) if listed else None
+        return refuse_argument(f"{name} is given off the {where}", name) if listed else None
     if not listed:
-        return invalid(f"{name} is missing on the {where}", name)
-    return wrong_length(entry, name) or wrong_shapes(entry, name, "tensor")
+        return refuse_argument(f"{name} is missing on the {where}", name)
+    return refuse_length(entry, name) or refuse_other_shapes(entry, name, "tensor")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Form
 from torch_scenarios.operations.base import Caller, Compound, Entry, Refusal
-from torch_scenarios.operations.checks import invalid, valueless
+from torch_scenarios.operations.checks import refuse_argument, refuse_none
 from torch_scenarios.operations.placement import (
     REPLICATE,
     Layout,
@@ -136,11 +136,11 @@ def refuse_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
     """Refuse placements that are unknown, or that do not fit the tensor or the mesh."""
     placements = entry["placements"]
     if isinstance(placements, str):
-        return invalid(placements, "placements")
+        return refuse_argument(placements, "placements")
     if placements is None:
         return None
     refused = unplaceable(placements, ndim, mesh_dims)
-    return None if refused is None else invalid(refused, "placements")
+    return None if refused is None else refuse_argument(refused, "placements")
 
 
 class DistributeTensor(MeshOperation):
@@ -183,9 +183,11 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, one that is distributed already, and placements that do not fit."""
         if entry["local"] is None:
-            return valueless("tensor")
+            return refuse_none("tensor")
         if entry["layout"] is not None:
-            return invalid("the tensor is distributed already: `redistribute` moves it", "tensor")
+            return refuse_argument(
+                "the tensor is distributed already: `redistribute` moves it", "tensor"
+            )
         refused = refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
         if refused is not None:
             return refused
@@ -253,5 +255,5 @@ def _own_part(layout: Layout, tensor: Any) -> Any:
 def _refuse_partial(placements: Any) -> Refusal | None:
     ops = [each.op for each in placements if each.is_partial]
     if any(op not in {"sum", "avg", "min", "max"} for op in ops):
-        return invalid(f"Replicate() cannot become Partial({ops[0]})")
+        return refuse_argument(f"Replicate() cannot become Partial({ops[0]})")
     return None

@@ -9,7 +9,7 @@ from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Form
 from torch_scenarios.operations import distribute_tensor
 from torch_scenarios.operations.base import Caller, Entry, Refusal
-from torch_scenarios.operations.checks import invalid, valueless
+from torch_scenarios.operations.checks import refuse_argument, refuse_none
 from torch_scenarios.operations.placement import call, normalise
 
 
@@ -66,9 +66,9 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, a distributed one, and placements that do not fit."""
         if entry["local"] is None:
-            return valueless("tensor")
+            return refuse_none("tensor")
         if entry["layout"] is not None:
-            return invalid("the tensor is distributed already", "tensor")
+            return refuse_argument("the tensor is distributed already", "tensor")
         return distribute_tensor.refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
 
     def parts(self, caller: Caller, entry: Entry) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch_scenarios.operations.base import Caller, Entry, Refusal
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 from torch_scenarios.operations.distribute_tensor import TENSOR, keep
 from torch_scenarios.operations.placement import REPLICATE
 from torch_scenarios.operations.redistribute import DTensorOperation, find_dtensor
@@ -36,7 +36,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a tensor that is not distributed."""
         if entry["layout"] is None:
-            return invalid(f"{entry['tensor']} is not distributed on this rank", "tensor")
+            return refuse_argument(f"{entry['tensor']} is not distributed on this rank", "tensor")
         return None
 
     def parts(self, caller: Caller, entry: Entry) -> Any:

@@ -15,7 +15,7 @@ from torch_scenarios.operations.base import (
     TensorCall,
     all_pickled,
 )
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 
 LIST = "object_gather_list"
 
@@ -62,8 +62,14 @@ steps:
         if refusal is not None:
             return refusal
         if self.is_root(entry):
-            return None if entry[LIST] else invalid(f"{LIST} is missing on the destination", LIST)
-        return invalid(f"{LIST} is given off the destination", LIST) if entry[LIST] else None
+            return (
+                None
+                if entry[LIST]
+                else refuse_argument(f"{LIST} is missing on the destination", LIST)
+            )
+        return (
+            refuse_argument(f"{LIST} is given off the destination", LIST) if entry[LIST] else None
+        )
 
     def writes(self, param: Param, entry: Entry) -> bool:
         """Only the destination stores anything."""

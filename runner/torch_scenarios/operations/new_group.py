@@ -9,7 +9,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import TIMEOUT, Param
 from torch_scenarios.operations.base import Entry, Group, GroupCreation, Refusal
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 
 
 class NewGroup(GroupCreation):
@@ -65,13 +65,13 @@ steps:
         if ranks is None:
             return None
         if not ranks:
-            return invalid("group_ranks is empty", "group_ranks")
+            return refuse_argument("group_ranks is empty", "group_ranks")
         if len(set(ranks)) != len(ranks):
-            return invalid(f"group_ranks {ranks} names a rank twice", "group_ranks")
+            return refuse_argument(f"group_ranks {ranks} names a rank twice", "group_ranks")
         outside = sorted(rank for rank in ranks if entry.group.group_rank(rank) < 0)
         if outside:
             message = f"group_ranks names {outside[0]}, the world has {entry.size} ranks"
-            return invalid(message, "group_ranks")
+            return refuse_argument(message, "group_ranks")
         return None
 
     def local(self, entry: Entry) -> bool:

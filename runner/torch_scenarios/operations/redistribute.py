@@ -7,7 +7,7 @@ from typing import Any
 
 from torch_scenarios.expressions.values import Form
 from torch_scenarios.operations.base import Caller, Entry, Refusal
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 from torch_scenarios.operations.distribute_tensor import (
     PLACEMENTS,
     TENSOR,
@@ -59,15 +59,15 @@ steps:
         """Refuse a tensor that is not distributed, and placements that torch does not make."""
         layout, goal = entry["layout"], entry["placements"]
         if layout is None:
-            return invalid(f"{entry['tensor']} is not distributed on this rank", "tensor")
+            return refuse_argument(f"{entry['tensor']} is not distributed on this rank", "tensor")
         if isinstance(goal, str):
-            return invalid(goal, "placements")
+            return refuse_argument(goal, "placements")
         if goal is None:
-            return invalid("placements are needed")
+            return refuse_argument("placements are needed")
         if not isinstance(layout, Layout):
             return None
         refused = layout.impassable(goal)
-        return None if refused is None else invalid(refused, "placements")
+        return None if refused is None else refuse_argument(refused, "placements")
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of each transition."""

@@ -17,7 +17,7 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
+from torch_scenarios.operations.checks import reduce_parts, refuse_missing, refuse_op
 
 
 class Reduce(Collective):
@@ -54,7 +54,9 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a bad root, no tensor, and an op that complex numbers have not."""
-        return self.refuse_root(entry) or absent(entry, "tensor") or senseless_op(entry, "tensor")
+        return (
+            self.refuse_root(entry) or refuse_missing(entry, "tensor") or refuse_op(entry, "tensor")
+        )
 
     def needs(self, entry: Entry) -> frozenset[int]:
         """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.9)."""

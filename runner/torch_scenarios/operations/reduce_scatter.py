@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
 from torch_scenarios.operations.base import LIST, Collective, Entry, Refusal, Slot, Trial
 from torch_scenarios.operations.checks import (
-    absent,
-    misfit,
     reduce_parts,
+    refuse_length,
+    refuse_missing,
     refuse_mixed_dtypes,
-    senseless_op,
-    wrong_length,
+    refuse_op,
+    refuse_shape,
 )
 
 
@@ -66,11 +66,11 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, several dtypes, a wrong length, a misfitting output, a senseless op."""
         return (
-            absent(entry, "output", "input_list")
+            refuse_missing(entry, "output", "input_list")
             or refuse_mixed_dtypes(entry, "output", "input_list")
-            or wrong_length(entry, "input_list")
+            or refuse_length(entry, "input_list")
             or _refuse_output(entry)
-            or senseless_op(entry, "input_list")
+            or refuse_op(entry, "input_list")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -86,4 +86,4 @@ def _refuse_output(entry: Entry) -> Refusal | None:
     wanted, given = entry["input_list"][entry.group_rank].shape, entry["output"].shape
     if entry.group_rank < 0 or tuple(wanted) == tuple(given):
         return None
-    return misfit(f"output has shape {list(given)}, its place in input_list {list(wanted)}")
+    return refuse_shape(f"output has shape {list(given)}, its place in input_list {list(wanted)}")

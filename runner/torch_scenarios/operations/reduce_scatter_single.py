@@ -20,7 +20,7 @@ from torch_scenarios.operations.base import (
     Trial,
     dtype_name,
 )
-from torch_scenarios.operations.checks import absent, misfit, reduce_parts, senseless_op
+from torch_scenarios.operations.checks import reduce_parts, refuse_missing, refuse_op, refuse_shape
 
 
 class ReduceScatterSingle(Collective):
@@ -65,7 +65,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, another dtype or a wrong size of the output, and a senseless op."""
-        refusal = absent(entry, "output", "input")
+        refusal = refuse_missing(entry, "output", "input")
         if refusal is not None:
             return refusal
         output, given = entry["output"], entry["input"]
@@ -75,11 +75,11 @@ steps:
         part = tuple(output.shape)
         joined = (entry.size * part[0], *part[1:]) if part else (entry.size,)
         if tuple(given.shape) not in {joined, (entry.size, *part)}:
-            return misfit(
+            return refuse_shape(
                 f"input has shape {list(given.shape)}; {entry.size} outputs of shape {list(part)} "
                 f"make {list(joined)}"
             )
-        return senseless_op(entry, "input")
+        return refuse_op(entry, "input")
 
     def backend_kinds(self, entry: Entry) -> frozenset[str]:
         """Gloo refuses the members as a dimension of their own."""

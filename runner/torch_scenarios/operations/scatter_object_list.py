@@ -14,7 +14,7 @@ from torch_scenarios.operations.base import (
     TensorCall,
     all_pickled,
 )
-from torch_scenarios.operations.checks import invalid, wrong_length
+from torch_scenarios.operations.checks import refuse_argument, refuse_length
 
 OUT, IN = "scatter_object_output_list", "scatter_object_input_list"
 
@@ -64,12 +64,12 @@ steps:
         if refusal is not None:
             return refusal
         if not isinstance(entry[OUT], list) or not entry[OUT]:
-            return invalid(f"{OUT} must be a list of at least one item", OUT)
+            return refuse_argument(f"{OUT} must be a list of at least one item", OUT)
         if not self.is_root(entry):
             return None
         if entry[IN] is None:
-            return invalid(f"{IN} is missing on the source", IN)
-        return wrong_length(entry, IN)
+            return refuse_argument(f"{IN} is missing on the source", IN)
+        return refuse_length(entry, IN)
 
     def reads(self, param: Param, entry: Entry) -> bool:
         """Only the source's list is looked at."""

@@ -17,7 +17,7 @@ from torch_scenarios.operations.base import (
     Trial,
     name_outsider,
 )
-from torch_scenarios.operations.checks import invalid, valueless
+from torch_scenarios.operations.checks import refuse_argument, refuse_none
 
 # What the point-to-point operations have in common: the peer, and what torch refuses.
 
@@ -55,9 +55,9 @@ def refuse_message(
     if refusal is not None:
         return refusal
     if entry.arguments.get("tag", 0) < 0:
-        return invalid("the tag is negative", "tag")
+        return refuse_argument("the tag is negative", "tag")
     if entry[what] is None:
-        return valueless(what)
+        return refuse_none(what)
     return None
 
 
@@ -68,18 +68,20 @@ def refuse_peer(
     if entry.group_rank < 0:
         return Refusal(kind="not_member", message=f"rank {entry.rank} is not in the group")
     if world is not None and inside is not None:
-        return invalid(f"both {role} and group_{role} are given", f"group_{role}")
+        return refuse_argument(f"both {role} and group_{role} are given", f"group_{role}")
     peer = world_rank(entry, world, inside)
     if peer is None:
-        return None if anyone else invalid(f"neither {role} nor group_{role} is given")
+        return None if anyone else refuse_argument(f"neither {role} nor group_{role} is given")
     if inside is not None and peer < 0:
-        return invalid(
+        return refuse_argument(
             f"group_{role} {inside} is not a rank of a group of {entry.size}", f"group_{role}"
         )
     if peer not in entry.group.ranks:
-        return invalid(name_outsider(entry, role, peer), role)
+        return refuse_argument(name_outsider(entry, role, peer), role)
     if peer == entry.rank:
-        return invalid(f"{role} is the rank itself", role if inside is None else f"group_{role}")
+        return refuse_argument(
+            f"{role} is the rank itself", role if inside is None else f"group_{role}"
+        )
     return None
 
 

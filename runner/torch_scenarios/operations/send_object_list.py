@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, Param, root
 from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
-from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.checks import refuse_argument
 from torch_scenarios.operations.send import peer_of, police_peer, refuse_message
 
 
@@ -46,7 +46,7 @@ steps:
         """Refuse a peer outside the group, a self-send, and nothing to send."""
         refusal = refuse_message(entry, "dst", "object_list")
         if refusal is None and not entry["object_list"]:
-            return invalid("object_list is empty", "object_list")
+            return refuse_argument("object_list is empty", "object_list")
         return refusal
 
     def messages(self, entry: Entry) -> tuple[Message, ...]:

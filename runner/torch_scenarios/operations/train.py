@@ -19,7 +19,7 @@ from torch_scenarios.operations.base import (
     ProgramError,
     Refusal,
 )
-from torch_scenarios.operations.checks import invalid, valueless
+from torch_scenarios.operations.checks import refuse_argument, refuse_none
 from torch_scenarios.operations.model import MODEL, ModelOperation, keep, model_in
 
 
@@ -100,9 +100,9 @@ steps:
             return None
         for name in ("input", "target"):
             if entry[name] is None:
-                return valueless(name)
+                return refuse_none(name)
         reason = entry["trainee"].unfit(entry) or entry["trainee"].explain_refusal(entry)
-        return None if reason is None else invalid(reason)
+        return None if reason is None else refuse_argument(reason)
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the strategy."""

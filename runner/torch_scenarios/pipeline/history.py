@@ -124,7 +124,7 @@ def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[results.Key], 
     return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
 
 
-class LastRun(results.AtEnd):
+class LastRun(results.FinalReport):
     """Remembers the cases that did not pass. Those that a run did not reach stay as they were.
 
     run 1   a FAILED   b PASSED   c FAILED        failed: a, c

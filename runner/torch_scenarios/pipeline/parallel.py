@@ -363,7 +363,7 @@ class Abandonable(Protocol):
 E = TypeVar("E", bound=Abandonable)
 
 
-class SideBySide(Generic[E, T, R]):
+class ParallelRunner(Generic[E, T, R]):
     """Does a case on each of several executors at a time; a context manager.
 
     Leaving it abandons what still runs, and returns once no thread of it is left.

@@ -94,10 +94,10 @@ def look(
     )
 
 
-class Repaired(Struct, frozen=True, kw_only=True):
+class RepairedFile(Struct, frozen=True, kw_only=True):
     r"""A file before and after; `titles` say in order what was changed.
 
-    >>> Repaired(path=Path("a.yaml"), before="x: 1\n", after="x: 1\n").changes
+    >>> RepairedFile(path=Path("a.yaml"), before="x: 1\n", after="x: 1\n").changes
     False
     """
 
@@ -118,7 +118,7 @@ def repair(
     *,
     limits: Limits = DEFAULT,
     sets: Mapping[str, str] | None = None,
-) -> Repaired:
+) -> RepairedFile:
     """Return a file with every sure edit made that helps.
 
     Raises ScenarioError where it cannot be read as text, OverdueError where its analysis takes more
@@ -149,7 +149,7 @@ def repair(
             chosen = [(mistake, each) for mistake, each in chosen if mistake not in failed]
         if not chosen:
             break
-    return Repaired(path=path, before=before, after=text, titles=tuple(titles))
+    return RepairedFile(path=path, before=before, after=text, titles=tuple(titles))
 
 
 def _apart(found: Sequence[tuple[Mistake, Repair]]) -> list[tuple[Mistake, Repair]]:

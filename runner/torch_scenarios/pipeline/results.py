@@ -48,7 +48,7 @@ def _slim(trace: Trace | None, *, costs: bool = False) -> Trace | None:
 # A report that has nothing to say before the end.
 
 
-class AtEnd:
+class FinalReport:
     """Hears everything of a run but its end in silence; the end is the heir's.
 
     begin(2)   start("a")   finish(...)   start("b")   finish(...)   end(outcome)
@@ -252,7 +252,7 @@ class FileCases(Struct, Generic[C_co], frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-class Loaded(Struct, Generic[C_co], frozen=True, kw_only=True):
+class LoadedFiles(Struct, Generic[C_co], frozen=True, kw_only=True):
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
     A file for which there was no time has a result among the `invalid`, which is INCONCLUSIVE.

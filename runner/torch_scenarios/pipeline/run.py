@@ -34,7 +34,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import analyse, execute, repeat, result_of, runnable
 from torch_scenarios.pipeline.history import Proofs
 from torch_scenarios.pipeline.interruption import hold_back, interruptible
-from torch_scenarios.pipeline.parallel import ProcessPool, SideBySide
+from torch_scenarios.pipeline.parallel import ParallelRunner, ProcessPool
 from torch_scenarios.pipeline.results import (
     FAILED,
     INCONCLUSIVE,
@@ -46,7 +46,7 @@ from torch_scenarios.pipeline.results import (
     Executor,
     FileCases,
     Listener,
-    Loaded,
+    LoadedFiles,
     Outcome,
     Outline,
     Result,
@@ -64,11 +64,11 @@ __all__ = [
     "NOTHING_SELECTED",
     "PASSED",
     "Analysis",
+    "AnalysisRequest",
     "Executor",
     "Listener",
-    "Loaded",
+    "LoadedFiles",
     "Outcome",
-    "Question",
     "Result",
     "Selection",
     "analyse",
@@ -91,7 +91,7 @@ TRIES = 3
 MOST_AHEAD = 256
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class AnalysisRequest(Struct, frozen=True, kw_only=True):
     """What is asked of each case that is analysed, and what of the answer is told.
 
     With `traces` the listener is given what every rank is predicted to hold, and the scenario, not
@@ -119,7 +119,7 @@ class Question(Struct, frozen=True, kw_only=True):
 def check(
     selection: Selection,
     listener: Listener,
-    question: Question | None = None,
+    question: AnalysisRequest | None = None,
     *,
     stop_at_failure: bool = False,
     folder: Path | None = None,
@@ -132,7 +132,7 @@ def check(
     import torch_scenarios.model.plan
     import torch_scenarios.reference  # noqa: F401 -- here once, not in every worker
 
-    question = question or Question()
+    question = question or AnalysisRequest()
     began = time.perf_counter()
     results: list[Result] = []
     interrupted = False
@@ -150,27 +150,29 @@ def check(
             # process is free. A case goes to the process that has read its file (`near`), so that a
             # file is mostly read once.
             files = files_of(selection)
-            desk = _Desk(selection, files, question, proofs)
+            analyzer = _CaseAnalyzer(selection, files, question, proofs)
             pool = stack.enter_context(
-                ProcessPool(desk.read, desk.judge, most_s=most_s, ends_s=ends_s)
+                ProcessPool(analyzer.read, analyzer.judge, most_s=most_s, ends_s=ends_s)
             )
             numbers = range(len(files.found))
-            cases = pool.results(desk.read, numbers, lost=desk.unread, near=int)
+            cases = pool.results(analyzer.read, numbers, lost=analyzer.unread, near=int)
             loaded = gather(files, cases, selection)
         try:
             with interruptible(), freeze_objects():
                 orders = [outline.at for outline in loaded.scenarios if not outline.proved]
-                judged = pool.results(desk.judge, orders, lost=_report_unjudged, near=itemgetter(0))
+                judged = pool.results(
+                    analyzer.judge, orders, lost=_report_unjudged, near=itemgetter(0)
+                )
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
                     _keep(results, result, listener, costs=question.costs)
                 for outline in loaded.scenarios:
                     listener.start(outline.case)
                     if outline.proved:
-                        found = _Judged(Verdict(status="PASSED"))
+                        found = _JudgedCase(Verdict(status="PASSED"))
                     else:
                         over = session_over()
-                        found = _Judged(_report_unreached(limits)) if over else next(judged)
+                        found = _JudgedCase(_report_unreached(limits)) if over else next(judged)
                     result = _make_result(outline, found)
                     _keep(results, result, listener, costs=question.costs, slim=not question.traces)
                     if stop_at_failure and result.verdict.status == "FAILED":
@@ -209,7 +211,7 @@ def _keep_proofs(proofs: Proofs, outlines: Sequence[Outline], outcome: Outcome) 
     return replace(outcome, notes=(*outcome.notes, note))
 
 
-class _Judged(Struct, frozen=True):
+class _JudgedCase(Struct, frozen=True):
     """What came of the analysis of a case; its `scenario` where reports want traces."""
 
     verdict: Verdict
@@ -217,7 +219,7 @@ class _Judged(Struct, frozen=True):
     scenario: Scenario | None = None
 
 
-class _Desk:
+class _CaseAnalyzer:
     """Reads files and analyses their cases, in one process: what it has read stays here.
 
     There is one in each process of the pool, and one in this process, all made alike. A scenario is
@@ -228,7 +230,7 @@ class _Desk:
     """
 
     def __init__(
-        self, selection: Selection, files: NamedFiles, asked: Question, proofs: Proofs | None
+        self, selection: Selection, files: NamedFiles, asked: AnalysisRequest, proofs: Proofs | None
     ) -> None:
         """Begin with nothing read. Raises ScenarioError where a `-k` cannot be read."""
         self._selection = selection
@@ -278,7 +280,7 @@ class _Desk:
         )
 
     @pause_collector()
-    def judge(self, at: tuple[int, int]) -> _Judged:
+    def judge(self, at: tuple[int, int]) -> _JudgedCase:
         """Analyse a case; its file is read again where another process had read it.
 
         What it makes for many ranks is gone before the collector may walk over it.
@@ -287,7 +289,7 @@ class _Desk:
             loaded = self.read(at[0])
             if at not in self._cases:
                 changed = Verdict(status="INCONCLUSIVE", reason="its file changed meanwhile")
-                return _Judged(loaded.invalid.verdict if loaded.invalid else changed)
+                return _JudgedCase(loaded.invalid.verdict if loaded.invalid else changed)
         asked, selection = self._asked, self._selection
         scenario = self._cases.pop(at)
         analysis = analyse(
@@ -295,12 +297,14 @@ class _Desk:
         )
         verdict = analysis.verdict
         if not asked.endings and verdict.status == "PASSED":
-            return _Judged(Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s)
+            return _JudgedCase(
+                Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s
+            )
         if not asked.traces:
-            return _Judged(slim_down(verdict, costs=asked.costs), analysis.duration_s)
+            return _JudgedCase(slim_down(verdict, costs=asked.costs), analysis.duration_s)
         if asked.costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
             _ = verdict.predicted.traffic.structure  # known, it travels with the result
-        return _Judged(verdict, analysis.duration_s, scenario)
+        return _JudgedCase(verdict, analysis.duration_s, scenario)
 
     def unread(self, number: int, late: bool) -> FileCases[Outline]:  # noqa: FBT001 -- as a crew asks
         """Return what came of a file whose reader ended with it."""
@@ -309,7 +313,7 @@ class _Desk:
         return FileCases(invalid=Result(file=path, case=path, verdict=verdict))
 
 
-def _make_result(outline: Outline, judged: _Judged) -> Result:
+def _make_result(outline: Outline, judged: _JudgedCase) -> Result:
     return Result(
         file=outline.file,
         case=outline.case,
@@ -328,12 +332,12 @@ def _report_unreached(limits: Limits) -> Verdict:
     return Verdict(status="INCONCLUSIVE", reason=reason)
 
 
-def _report_unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as a crew asks
+def _report_unjudged(_: tuple[int, int], late: bool) -> _JudgedCase:  # noqa: FBT001 -- as a crew asks
     """Return the verdict on a case whose analysis ended with its process."""
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
     if late:
         reason = "its analysis takes longer than allowed (`--limit seconds=N` raises it)"
-    return _Judged(Verdict(status="INCONCLUSIVE", reason=reason))
+    return _JudgedCase(Verdict(status="INCONCLUSIVE", reason=reason))
 
 
 def run(
@@ -353,12 +357,14 @@ def run(
     `jobs` there are as many launches, of which each takes the next case once it is free; they have
     an `abandon` then. The results are the same, in the same order.
     """
-    how = _How(stop_at_failure=stop_at_failure, repeat=repeat, costs=costs, limits=selection.limits)
+    how = _RunOptions(
+        stop_at_failure=stop_at_failure, repeat=repeat, costs=costs, limits=selection.limits
+    )
     with session(selection.limits):
         return _run(selection, launch, listener, how, jobs)
 
 
-class _How(Struct, frozen=True, kw_only=True):
+class _RunOptions(Struct, frozen=True, kw_only=True):
     """How the cases of a run are run: what does not change from one case to the next."""
 
     stop_at_failure: bool
@@ -371,7 +377,7 @@ def _run(
     selection: Selection,
     launch: Callable[[], AbstractContextManager[Executor]],
     listener: Listener,
-    how: _How,
+    how: _RunOptions,
     jobs: int,
 ) -> Outcome:
     began = time.perf_counter()
@@ -408,7 +414,7 @@ def _run(
     return replace(outcome, repeat=how.repeat)
 
 
-def _analyse_all(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
+def _analyse_all(loaded: LoadedFiles[Scenario], selection: Selection) -> list[Analysis]:
     limits, strict = selection.limits, selection.strict
     analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
     return [runnable(analysis) for analysis in analyses]
@@ -423,7 +429,7 @@ def _run_all(
     executors: Sequence[Executor],
     results: list[Result],
     listener: Listener,
-    how: _How,
+    how: _RunOptions,
 ) -> None:
     if len(executors) == 1:
         with interruptible(), freeze_objects():
@@ -434,12 +440,12 @@ def _run_all(
         return repeat(analysis, executor, how.repeat)
 
     # an interrupt ends the cases that run undisturbed by another
-    beside = SideBySide[Any, Analysis, Result](executors, conduct)
+    beside = ParallelRunner[Any, Analysis, Result](executors, conduct)
     with beside, interruptible(), freeze_objects():
         _run_beside(analyses, beside, results, listener, how)
 
 
-class _Hope(Struct):
+class _StartFailures(Struct):
     """Whether it makes sense to run one case more.
 
     Three cases in a row that fail to start for the same reason (no GPU, a backend that is not
@@ -458,15 +464,15 @@ class _Hope(Struct):
             return _not_tried(analysis, str(self.reasons[0]))
         return None
 
-    def hear(self, verdict: Verdict) -> None:
+    def note(self, verdict: Verdict) -> None:
         """Take in what came of a case that was tried.
 
-        What ran at all gives hope, even if it failed.
+        What ran at all counts as a start, even if it failed.
         """
         self.reasons.append(verdict.reason if _never_ran(verdict) else None)
 
 
-def _stops(result: Result, how: _How) -> bool:
+def _stops(result: Result, how: _RunOptions) -> bool:
     return how.stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}
 
 
@@ -475,19 +481,19 @@ def _run_each(
     executor: Executor,
     results: list[Result],
     listener: Listener,
-    how: _How,
+    how: _RunOptions,
 ) -> None:
     """Run one case after the other."""
     waiting = deque(analyses)
     analyses.clear()
-    hope = _Hope(how.limits)
+    failures = _StartFailures(how.limits)
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
         listener.start(analysis.scenario.case)
-        result = hope.give_up(analysis)
+        result = failures.give_up(analysis)
         if result is None:
             result = repeat(analysis, executor, how.repeat)
-            hope.hear(result.verdict)
+            failures.note(result.verdict)
         _keep(results, result, listener, costs=how.costs)
         if _stops(result, how):
             return
@@ -495,10 +501,10 @@ def _run_each(
 
 def _run_beside(
     analyses: list[Analysis],
-    beside: SideBySide[Any, Analysis, Result],
+    beside: ParallelRunner[Any, Analysis, Result],
     results: list[Result],
     listener: Listener,
-    how: _How,
+    how: _RunOptions,
 ) -> None:
     """Run a case on each executor at a time, begun and reported in their order.
 
@@ -513,7 +519,7 @@ def _run_beside(
     waiting = deque(enumerate(analyses))
     total = len(waiting)
     analyses.clear()
-    hope = _Hope(how.limits)
+    failures = _StartFailures(how.limits)
     running: dict[int, _Load] = {}
     done: dict[int, Result] = {}
     stopped = False
@@ -522,7 +528,7 @@ def _run_beside(
             while waiting and not stopped and _may_begin(waiting[0], at, beside, running, how):
                 number, analysis = waiting.popleft()
                 listener.start(analysis.scenario.case)
-                lost = hope.give_up(analysis)
+                lost = failures.give_up(analysis)
                 if lost is not None:
                     done[number] = lost
                     continue
@@ -532,7 +538,7 @@ def _run_beside(
             if at not in done:
                 number, result = beside.next()
                 del running[number]
-                hope.hear(result.verdict)
+                failures.note(result.verdict)
                 stopped = stopped or _stops(result, how)
                 done[number] = result
         result = done.pop(at)
@@ -555,9 +561,9 @@ def _load(analysis: Analysis) -> _Load:
 def _may_begin(
     following: tuple[int, Analysis],
     reported: int,
-    beside: SideBySide[Any, Analysis, Result],
+    beside: ParallelRunner[Any, Analysis, Result],
     running: Mapping[int, _Load],
-    how: _How,
+    how: _RunOptions,
 ) -> bool:
     """Return whether the following case may begin beside those that run; alone it always may.
 
@@ -579,7 +585,7 @@ def _never_ran(verdict: Verdict) -> bool:
 
 
 def _not_tried(analysis: Analysis, reason: str) -> Result:
-    """Return the result of a case that an environment without hope did not get to run."""
+    """Return the result of a case that was not run, as nothing starts here."""
     verdict = analysis.verdict
     if verdict.status == "PASSED":
         verdict = replace(verdict, status="INCONCLUSIVE", reason=reason)
@@ -619,7 +625,7 @@ def _outcome(
     results: list[Result],
     began: float,
     selection: Selection,
-    loaded: Loaded[Any],
+    loaded: LoadedFiles[Any],
     *,
     interrupted: bool,
 ) -> Outcome:

@@ -296,7 +296,7 @@ class _Keyword:
 
 
 @pause_collector()
-def load_all(selection: results.Selection) -> results.Loaded[Scenario]:
+def load_all(selection: results.Selection) -> results.LoadedFiles[Scenario]:
     """Read every file; nothing is evaluated yet.
 
     Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
@@ -376,7 +376,7 @@ def _unread(path: Path, verdict: Verdict) -> results.FileCases[Scenario]:
 
 def gather(
     files: NamedFiles, loaded: Iterable[results.FileCases[C]], selection: results.Selection
-) -> results.Loaded[C]:
+) -> results.LoadedFiles[C]:
     """Return what all files hold together, the cases in the order that is selected.
 
     Raises ScenarioError where a case or a line is not there.
@@ -392,7 +392,7 @@ def gather(
     if problems:
         raise ScenarioError(problems)
     ordered, notes = arrange(kept, selection)
-    return results.Loaded(
+    return results.LoadedFiles(
         scenarios=tuple(ordered),
         invalid=tuple(invalid),
         selected=len(kept),

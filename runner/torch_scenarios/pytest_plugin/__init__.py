@@ -65,9 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect scenarios, if the session asks for them."""
     config.addinivalue_line("markers", "scenario: a scenario of torch.distributed, from YAML")
     if config.getoption("scenarios") or config.getini("scenario_paths"):
-        from torch_scenarios.pytest_plugin.items import Collecting
+        from torch_scenarios.pytest_plugin.items import CollectionHooks
 
-        config.pluginmanager.register(Collecting(config), "scenarios-collecting")
+        config.pluginmanager.register(CollectionHooks(config), "scenarios-collecting")
 
 
 @pytest.fixture

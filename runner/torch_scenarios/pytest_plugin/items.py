@@ -225,16 +225,16 @@ def properties_of(result: Result) -> list[tuple[str, object]]:
 AHEAD_S = 2.0
 
 
-def warm_of(config: pytest.Config) -> Warm:
+def warm_of(config: pytest.Config) -> SessionLauncher:
     """Return the session's launch; it ends when the session does, however that comes about."""
     warm = config.stash.get(_KEY, None)
     if warm is None:
-        warm = config.stash[_KEY] = Warm(launch_options(config))
+        warm = config.stash[_KEY] = SessionLauncher(launch_options(config))
         config.add_cleanup(warm.close)
     return warm
 
 
-class Warm:
+class SessionLauncher:
     """One launcher for a whole session. Under pytest-xdist each worker process has its own."""
 
     def __init__(self, options: LaunchOptions) -> None:
@@ -295,7 +295,7 @@ class Warm:
             launcher.__exit__(None, None, None)
 
 
-_KEY = pytest.StashKey[Warm]()
+_KEY = pytest.StashKey[SessionLauncher]()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def looks_like_a_scenario(path: Path) -> bool:
     return bool(_OURS.search(text) or _LIBRARY.search(text))
 
 
-class Collecting:
+class CollectionHooks:
     """The hooks of a session that asked for scenarios.
 
     They are registered only then: a session that has no scenarios imports nothing of this package

@@ -17,7 +17,7 @@ from torch_scenarios.expressions.values import (
     Objects,
     PerRank,
     Record,
-    Typed,
+    TypedValue,
     Undefined,
 )
 from torch_scenarios.model.process import Call
@@ -483,7 +483,7 @@ def _choose(state: RankState, expectation: ValueExpectation) -> Any:
 
 def _measures(form: Any) -> bool:
     """Whether only a shape or a dtype is wanted."""
-    return isinstance(form, Typed) and form.value is None
+    return isinstance(form, TypedValue) and form.value is None
 
 
 def _find_touched(
@@ -525,7 +525,7 @@ def _read(state: RankState, flight: InFlightAccess, form: Any) -> frozenset[str]
             parts = [_read(state, flight, item) for _, item in form.branches] + [
                 _read(state, flight, form.otherwise)
             ]
-        case Typed():
+        case TypedValue():
             parts = [_read(state, flight, form.value), _read(state, flight, form.shape)]
         case Objects():
             parts = [_read(state, flight, form.tree)]

@@ -43,7 +43,7 @@ from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.procedure import Procedures
-from torch_scenarios.model.process import Call, Process, Upcoming
+from torch_scenarios.model.process import Call, Process, UpcomingStep
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.tolerance import move
 from torch_scenarios.model.trace import Event
@@ -357,15 +357,16 @@ class Simulation:
     def _next(self, state: RankState) -> Call | None:
         """Return the rank's next step; None where it waits, or has ended.
 
-        A process yields `Upcoming` in place of a call where functions of other ranks may run before
-        the step: nothing of the step is evaluated yet, since they could change what it reads. The
-        rank is then `paused`, and that it goes on is one of the turns of :meth:`_choose`.
+        A process yields `UpcomingStep` in place of a call where functions of other ranks may run
+        before the step: nothing of the step is evaluated yet, since they could change what it
+        reads. The rank is then `paused`, and that it goes on is one of the turns of
+        :meth:`_choose`.
         """
         if state.state != "ready":
             return None
         self.ledger.step(state.call.step.mark if state.call else None)
         call = next(state.walker, None)
-        if isinstance(call, Upcoming):
+        if isinstance(call, UpcomingStep):
             departs = isinstance(call.step.operation, Departure)
             state.state, state.pausing = ("departing" if departs else "paused"), call.step
             return None

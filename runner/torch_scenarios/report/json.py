@@ -17,7 +17,7 @@ from torch_scenarios.errors import Clause, Mark, Problem, Repair, ScenarioError,
 from torch_scenarios.files import schema_file
 from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure, Traffic
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, Shard, environment
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result, Shard, environment
 from torch_scenarios.report.text import details, find_blocked, structure_in
 from torch_scenarios.source.documents import (
     BoundsError,
@@ -49,7 +49,7 @@ LISTED = 64
 _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-class JsonReport(AtEnd):
+class JsonReport(FinalReport):
     """The whole of a run as one document.
 
     It has a version and a schema. A program that reads it can do so for years; one that reads the

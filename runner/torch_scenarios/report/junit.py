@@ -14,7 +14,7 @@ from typing import TextIO
 from xml.etree import ElementTree as ET
 
 from torch_scenarios.display import clean
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, environment
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result, environment
 from torch_scenarios.report.text import details, write_warning
 
 ELEMENTS = {
@@ -26,7 +26,7 @@ ELEMENTS = {
 }
 
 
-class JunitReport(AtEnd):
+class JunitReport(FinalReport):
     """The whole of a run as one document.
 
     It is written at the end: a suite states how many of its cases failed before it lists them.

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from torch_scenarios.display import clean_json
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result
 from torch_scenarios.report.output import timeline
 from torch_scenarios.source.documents import decode_json
 from torch_scenarios.timeline import Timeline, pack, unpack
@@ -62,7 +62,7 @@ class _Row(Struct):
     observed: dict[str, Any] | None
 
 
-class LatestRun(AtEnd):
+class LatestRun(FinalReport):
     """Keeps timelines as results come, as text; nothing of a trace outlives its case.
 
     Traces of a thousand cases do not fit into memory, and only a few are ever looked at. Those that

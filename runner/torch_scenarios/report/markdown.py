@@ -10,7 +10,7 @@ from html import escape
 from typing import TextIO
 
 from torch_scenarios.display import MOST_LINE, clean, clean_line, short
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, environment
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result, environment
 from torch_scenarios.report.text import count_warnings, details, milliseconds
 
 #: cases that are shown unfolded
@@ -21,7 +21,7 @@ MOST_ITEMS = 100
 MOST_BYTES = 900_000
 
 
-class MarkdownReport(AtEnd):
+class MarkdownReport(FinalReport):
     """The whole of a run as one document.
 
     What a file says is escaped: a tensor that is called `<b>` or `|` must not change the page.

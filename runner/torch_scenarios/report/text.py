@@ -16,7 +16,7 @@ from torch_scenarios.errors import Mark, Problem
 from torch_scenarios.model.scenario import Scenario, Step
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traffic import Structure
-from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.pipeline.results import FinalReport, Outcome, Result
 from torch_scenarios.pipeline.selection import step_at
 from torch_scenarios.report.output import timeline
 from torch_scenarios.timeline import Lane, StepSpan
@@ -546,7 +546,7 @@ def more(verdict: Verdict) -> list[Line]:
 MOST_PASSES = 4
 
 
-class StepValues(AtEnd):
+class StepValues(FinalReport):
     """Prints, below the result of each case, the values of the steps that were asked for."""
 
     def __init__(

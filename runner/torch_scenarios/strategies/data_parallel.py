@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 
 from torch_scenarios.modules import Sequential
 from torch_scenarios.modules.base import Array
-from torch_scenarios.modules.optimizer import Reached
+from torch_scenarios.modules.optimizer import UpdateBound
 from torch_scenarios.operations.base import Caller, Group, Part
 from torch_scenarios.operations.placement import call
 from torch_scenarios.operations.save import broadcast_value
@@ -128,12 +128,14 @@ class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
         own = () if self.process_group is None else (self.process_group,)
         return own if self.comm_hook is None else (*own, *self.comm_hook.groups)
 
-    def misfit(self, network: Sequential) -> str | None:
+    def find_mismatch(self, network: Sequential) -> str | None:
         """Raise LeftOutError where the hook does not go with the buckets of the layers."""
         if self.comm_hook is not None:
             sizes = [(name, 4 * prod(shape)) for name, shape in network.shapes().items()]
             counts = self.find_unused_parameters and not self.static_graph
-            why = self.comm_hook.misfit(len(buckets(sizes[::-1], self.limits)), counts=counts)
+            why = self.comm_hook.find_mismatch(
+                len(buckets(sizes[::-1], self.limits)), counts=counts
+            )
             if why is not None:
                 raise LeftOutError(why)
         return None
@@ -391,7 +393,7 @@ class DataParallel(Alone):
         #: far off those are that the hook returns, and what the optimizer makes of that
         self._exact: Arrays = {}
         self._off_grads: Arrays = {}
-        self._reached: dict[str, Reached] = {}
+        self._reached: dict[str, UpdateBound] = {}
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
             at_first = [(name, self.params[name].nbytes) for name in model.parameters]

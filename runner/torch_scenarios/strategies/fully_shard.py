@@ -117,7 +117,7 @@ class FullyShard(Strategy, frozen=True, kw_only=True):
         """Every parameter is."""
         return True
 
-    def misfit(self, network: Sequential) -> str | None:
+    def find_mismatch(self, network: Sequential) -> str | None:
         """Units are layers."""
         return unknown_label(network, self.modules)
 

@@ -16,7 +16,7 @@ from torch_scenarios.modules import Sequential
 from torch_scenarios.modules.base import Array, Declared
 from torch_scenarios.modules.loss import Loss
 from torch_scenarios.modules.optimizer import Optimizer
-from torch_scenarios.modules.sequential import Coarse
+from torch_scenarios.modules.sequential import LowPrecision
 from torch_scenarios.operations.base import Group, Part
 from torch_scenarios.operations.placement import LAYOUTS, chunks
 from torch_scenarios.strategies.sampler import indices
@@ -75,7 +75,7 @@ class Strategy(Declared, frozen=True):
         """Whether torch holds that parameter as a distributed tensor."""
         return False
 
-    def misfit(self, network: Sequential) -> str | None:
+    def find_mismatch(self, network: Sequential) -> str | None:
         """Return why it does not go with the layers of a model, or None.
 
         Raises LeftOutError where torch lets it go with them, and no model here does.
@@ -145,7 +145,7 @@ class Model(Marked, frozen=True, kw_only=True):
         """The layers in the dtype in which ranks compute."""
         if self.compute_dtype == "float32":
             return self.network
-        return Coarse(layers=self.network.layers, dtype=self.compute_dtype)
+        return LowPrecision(layers=self.network.layers, dtype=self.compute_dtype)
 
     @property
     def compute_dtype(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from torch_scenarios.limits import MATMUL, account
 from torch_scenarios.modules import Sequential
 from torch_scenarios.modules.base import Array
-from torch_scenarios.modules.optimizer import Optimizer, Reached
+from torch_scenarios.modules.optimizer import Optimizer, UpdateBound
 from torch_scenarios.modules.sequential import coarse
 from torch_scenarios.strategies.model import Arrays, Model, TrainStep
 from torch_scenarios.strategies.tolerance import (
@@ -186,7 +186,7 @@ class Moment:
     steps share their results.
 
     An element of a weight is open where rounding decides which way its optimizer steps
-    (:class:`torch_scenarios.modules.optimizer.Reached`). From then on there are `ways` as well:
+    (:class:`torch_scenarios.modules.optimizer.UpdateBound`). From then on there are `ways` as well:
     processes in which each open element went one way or the other. They tell what follows from it.
     """
 
@@ -202,7 +202,7 @@ class Moment:
         self._bits = bits
         self._exact, self._rounded, self._shaken = exact, rounded, shaken
         self._ways = ways
-        self._reached: dict[str, Reached] = {}
+        self._reached: dict[str, UpdateBound] = {}
         self._later: dict[Any, Moment] = {}
         self._loaded: list[Moment] = []
         self._known: dict[Any, tuple[Array, Off]] = {}
@@ -257,8 +257,9 @@ class Moment:
     # Adam divides the gradient by the root of its own square. Where all there is of a gradient is
     # what rounding leaves, the direction of the step is noise, and any tolerance that allows for it
     # on such an element would allow for a forgotten step on every other one. So it is found out
-    # element by element which of them are open (`Reached`), and what later steps make of those is
-    # tried: `ways` are processes in which the open elements go one way or the other (decision 55).
+    # element by element which of them are open (`UpdateBound`), and what later steps make of those
+    # is tried: `ways` are processes in which the open elements go one way or the other (decision
+    # 55).
     def _step(self, order: TrainStep) -> None:
         """Let the optimizers step, and find out how far that may have led.
 
@@ -347,7 +348,7 @@ class Moment:
 
     def _of_reached(self, name: str, exact: Array, rounded: Array, shaken: Array) -> Array:
         """Return the tolerance of each element of a weight, from what its gradients are off by."""
-        reached = self._reached.get(name) or Reached.start(exact)
+        reached = self._reached.get(name) or UpdateBound.start(exact)
         with np.errstate(invalid="ignore"):
             left = [
                 exact + np.sign(off) * np.maximum(np.abs(off) - reached.off, 0.0)

@@ -106,7 +106,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True):
         """Its mesh."""
         return self.mesh
 
-    def misfit(self, network: Sequential) -> str | None:
+    def find_mismatch(self, network: Sequential) -> str | None:
         """The stages have all layers, in their order."""
         listed = [label for stage in self.stages for label in stage]
         layers = [label for label, _ in network.layers]

@@ -105,7 +105,7 @@ class ParallelizeModule(Strategy, frozen=True, kw_only=True):
         """Its mesh."""
         return self.device_mesh
 
-    def misfit(self, network: Sequential) -> str | None:
+    def find_mismatch(self, network: Sequential) -> str | None:
         """Linear layers are cut by features, norms by positions, and these only."""
         layers = dict(layers_below(network))
         for label, style in self.parallelize_plan.items():

@@ -30,14 +30,14 @@ from torch_scenarios.verdict.finding import Difference
 # nothing; the caller decides before whether it may be asked.
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class WantedValue(Struct, frozen=True, kw_only=True):
     """What a value must be: `value` is an array, a number, nested lists or plain objects.
 
     Without `has_value` only `dtype` and `shape` are asked. `rtol` and `atol` replace the dtype's
     defaults; either alone leaves the other at its default. `unchanged`: it is what the rank held
     before, in the same trace. `strict`: the dtypes of wanted arrays count as stated.
 
-    >>> three = Wanted(value=[3.0, 3.0])
+    >>> three = WantedValue(value=[3.0, 3.0])
     >>> differences(0, three, np.array([3.0, 3.0], np.float32))
     []
     >>> [each.code for each in differences(0, three, np.array([3.0, 4.0], np.float32))]
@@ -68,7 +68,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     part: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
 
-def differences(rank: int, wanted: Wanted, got: Value, slack: Value = None) -> list[Difference]:
+def differences(
+    rank: int, wanted: WantedValue, got: Value, slack: Value = None
+) -> list[Difference]:
     """Return how `got` differs from what is wanted: one difference for each tensor that does.
 
     wanted   what must be there, with its tolerances
@@ -88,7 +90,7 @@ def differences(rank: int, wanted: Wanted, got: Value, slack: Value = None) -> l
 class _Comparison:
     """One comparison, on one rank; `item` is the position inside a list of tensors."""
 
-    def __init__(self, rank: int, wanted: Wanted, item: tuple[int, ...]) -> None:
+    def __init__(self, rank: int, wanted: WantedValue, item: tuple[int, ...]) -> None:
         self.rank = rank
         self.wanted = wanted
         self.item = item
@@ -245,7 +247,9 @@ def equal_objects(expected: Value, got: Value) -> bool:
     if is_array(expected) or is_array(got):
         left, right = as_numbers(expected), as_numbers(got)
         return (
-            left is not None and right is not None and not differences(0, Wanted(value=left), right)
+            left is not None
+            and right is not None
+            and not differences(0, WantedValue(value=left), right)
         )
     if isinstance(expected, bool) != isinstance(got, bool):
         return False
@@ -281,7 +285,7 @@ def _show(value: Value) -> str:
 def differences_beyond(
     predicted: Trace,
     place: tuple[int, Event | None, str],
-    wanted: Wanted,
+    wanted: WantedValue,
     got: Value,
     slack: Value,
 ) -> list[Difference]:

@@ -32,7 +32,7 @@ from torch_scenarios.model.scenario import Expectation, FinalExpectation, Scenar
 from torch_scenarios.model.tolerance import as_numbers
 from torch_scenarios.operations.base import Group, GroupCreation
 from torch_scenarios.operations.checks import reduce_parts
-from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.verdict.comparison import WantedValue, differences
 from torch_scenarios.verdict.finding import Finding
 from torch_scenarios.verdict.witnesses import Case, view_at_end
 from torch_scenarios.vocabulary import REDUCE_OPS
@@ -201,7 +201,7 @@ def _gives(op: str, parts: list[NDArray[Any]], wrong: dict[int, NDArray[Any]]) -
 
 
 def _equal(left: NDArray[Any], right: NDArray[Any]) -> bool:
-    return left.shape == right.shape and not differences(0, Wanted(value=left), right)
+    return left.shape == right.shape and not differences(0, WantedValue(value=left), right)
 
 
 def _all_right(

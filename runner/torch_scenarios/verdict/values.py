@@ -18,7 +18,7 @@ from torch_scenarios.model.scenario import Step, ValueExpectation
 from torch_scenarios.model.tolerance import same
 from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
 from torch_scenarios.operations.placement import is_layout
-from torch_scenarios.verdict.comparison import Wanted, differences, differences_beyond
+from torch_scenarios.verdict.comparison import WantedValue, differences, differences_beyond
 from torch_scenarios.verdict.conduct import GAVE_UP, find_outcome
 from torch_scenarios.verdict.finding import (
     Against,
@@ -227,7 +227,7 @@ def _compare(
     expected, got, slack = values
     if _is_undefined(expected):
         return
-    place, wanted = (rank, event, name), Wanted(value=expected, strict=True)
+    place, wanted = (rank, event, name), WantedValue(value=expected, strict=True)
     off = differences_beyond(case.prediction, place, wanted, got, slack)
     if off:
         key = (event.index, event.iteration, name)
@@ -436,7 +436,7 @@ class Values:
         self,
         view: RankView | None,
         expectation: ValueExpectation,
-        shared: Wanted | None,
+        shared: WantedValue | None,
         slack: Value = None,
     ) -> list[Difference] | None:
         """Compare one trace with the author; None where it has nothing to say.
@@ -605,7 +605,7 @@ def _view(side: Side | None, *, raises: bool) -> RankView | None:
     return view_of(side)
 
 
-def _opinion(view: RankView | None, expectation: ValueExpectation) -> Wanted | None:
+def _opinion(view: RankView | None, expectation: ValueExpectation) -> WantedValue | None:
     """Return what the author wants, evaluated in the reference's memory; None where it cannot be.
 
     `unchanged` is asked of each trace by itself.

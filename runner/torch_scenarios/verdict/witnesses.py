@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, make_warning
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, is_fixed
 from torch_scenarios.expressions.functions import NumpyArrays, numpy_arrays
-from torch_scenarios.expressions.values import Expression, Form, PerRank, Typed, Undefined
+from torch_scenarios.expressions.values import Expression, Form, PerRank, TypedValue, Undefined
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Process
@@ -40,7 +40,7 @@ from torch_scenarios.operations.placement import (
     placement_of,
 )
 from torch_scenarios.strategies import Model, Trainee, trainee_of
-from torch_scenarios.verdict.comparison import Wanted
+from torch_scenarios.verdict.comparison import WantedValue
 from torch_scenarios.verdict.finding import StatedCost
 
 # -------------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ class RankView(Struct, frozen=True, kw_only=True):
                 return process.evaluate(key)
         return require_defined(process, lambda: process.evaluate(key))
 
-    def find_wanted(self, expectation: ValueExpectation) -> Wanted | None:
+    def find_wanted(self, expectation: ValueExpectation) -> WantedValue | None:
         """Return what the author wants here; None where the rank is asked nothing."""
         form: Any = expectation.wanted
         process = self.memories.idle(self.rank) if is_fixed(form) else self.process()
@@ -439,7 +439,7 @@ class RankView(Struct, frozen=True, kw_only=True):
             return None
         if isinstance(form, Unchanged):
             value = self.value(expectation.key, before=True)
-            return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
+            return WantedValue(value=value, rtol=0.0, atol=0.0, unchanged=True)
         found = require_defined(process, lambda: _evaluate_wanted(process, form))
         return found if found.local else self._of_a_whole(expectation.key, found)
 
@@ -453,7 +453,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         except (ScenarioError, UndefinedRead, *CANNOT_COMPUTE):
             return None
 
-    def _of_a_whole(self, key: Expression, wanted: Wanted) -> Wanted:
+    def _of_a_whole(self, key: Expression, wanted: WantedValue) -> WantedValue:
         """Return what is wanted of the rank's part, where the key is a parameter that is cut."""
         model, parameter = self._parameter(key)
         trainee = None if model is None else self.memories.trainee(self.rank, model)
@@ -503,7 +503,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         total = self._sum_addends(key, value)
         return total if total is not value else whole
 
-    def find(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
+    def find(self, key: Expression, wanted: WantedValue) -> tuple[WantedValue, Value]:
         """Return what is wanted, and what there is of it: a rank's own part, or the whole.
 
         Raises UndefinedRead where the key looks at such a value.
@@ -562,12 +562,12 @@ def view_at_end(memories: Memories, rank: int) -> RankView:
     )
 
 
-def _evaluate_wanted(process: Process, form: Form) -> Wanted:
-    if not isinstance(form, Typed):
-        return Wanted(value=process.evaluate(form))
+def _evaluate_wanted(process: Process, form: Form) -> WantedValue:
+    if not isinstance(form, TypedValue):
+        return WantedValue(value=process.evaluate(form))
     value = process.evaluate(form.value)
     left_out = value is None and isinstance(form.value, PerRank)
-    return Wanted(
+    return WantedValue(
         value=value,
         has_value=value is not None or (form.value is not None and not left_out),
         dtype=process.evaluate(form.dtype),
@@ -579,7 +579,7 @@ def _evaluate_wanted(process: Process, form: Form) -> Wanted:
     )
 
 
-def _placements(process: Process, form: Typed) -> tuple[str, ...] | None:
+def _placements(process: Process, form: TypedValue) -> tuple[str, ...] | None:
     """Return placements as an author writes them. Raises ScenarioError where one is not."""
     stated = process.evaluate(form.placements)
     if stated is None:

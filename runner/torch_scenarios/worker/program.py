@@ -22,7 +22,7 @@ from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Expression, PerRank
 from torch_scenarios.model.plan import Creation, Plan
-from torch_scenarios.model.process import UNKNOWN, Call, Process, Same, Sameness, key
+from torch_scenarios.model.process import UNKNOWN, Call, KnownCall, KnownCalls, Process, key
 from torch_scenarios.model.scenario import RaiseSpec, Step
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import (
@@ -537,7 +537,7 @@ class StepRunner:
         self._copies = copies
         self._completion = completion
         self._failures = failures
-        self._sameness = Sameness(process.plan)
+        self._sameness = KnownCalls(process.plan)
         #: step index -> how to take it again
         self.kept: dict[int, Again] = {}
         #: what a step has in common with others written alike -> how to take those
@@ -589,7 +589,7 @@ class StepRunner:
             return None
         return (step.index, *((value.__class__, value) for value in values))
 
-    def _late(self, same: Same) -> dict[str, str]:
+    def _late(self, same: KnownCall) -> dict[str, str]:
         """Return the arguments that are looked up by name each time: they hold a tensor now."""
         scope, is_array = self._process.scope, self._process.arrays.is_array
         return {param: name for param, name in same.tensors.items() if is_array(scope.get(name))}

@@ -24,7 +24,7 @@ from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.pipeline.selection import STANDARD_INPUT, files_of, place_of
 
 if TYPE_CHECKING:
-    from torch_scenarios.pipeline.repair import Repaired
+    from torch_scenarios.pipeline.repair import RepairedFile
 
 #: exit code of `--diff` where an edit would change a file
 WOULD_CHANGE = 1
@@ -84,18 +84,18 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _repair(path: Path, content: bytes, selection: Selection) -> Repaired:
+def _repair(path: Path, content: bytes, selection: Selection) -> RepairedFile:
     """Return a file repaired; as it is where it cannot be read, which the check then says."""
-    from torch_scenarios.pipeline.repair import Repaired, repair
+    from torch_scenarios.pipeline.repair import RepairedFile, repair
 
     try:
         return repair(path, content, limits=selection.limits, sets=selection.sets)
     except (ScenarioError, OverdueError):
         text = content.decode(errors="replace")
-        return Repaired(path=path, before=text, after=text)
+        return RepairedFile(path=path, before=text, after=text)
 
 
-def _write_repaired(content: bytes, made: Repaired) -> None:
+def _write_repaired(content: bytes, made: RepairedFile) -> None:
     """Write a file whole, where it still holds what was repaired; say what was changed."""
     try:
         if read_file(made.path) != content:
@@ -108,7 +108,7 @@ def _write_repaired(content: bytes, made: Repaired) -> None:
         click.echo(clean(f"fixed {made.path}: {title}"), err=True)
 
 
-def _show_repairs(found: Iterable[Repaired]) -> NoReturn:
+def _show_repairs(found: Iterable[RepairedFile]) -> NoReturn:
     """Print a unified diff of each file, and leave: 1 where there is one."""
     would = False
     for made in found:
@@ -118,7 +118,7 @@ def _show_repairs(found: Iterable[Repaired]) -> NoReturn:
     sys.exit(WOULD_CHANGE if would else 0)
 
 
-def _repair_difference(made: Repaired) -> str:
+def _repair_difference(made: RepairedFile) -> str:
     return diff_text(made.before, made.after, str(made.path), f"{made.path} (fixed)")
 
 
@@ -152,7 +152,7 @@ def check(options: dict[str, Any]) -> NoReturn:
         lambda told: run.check(
             selection,
             told,
-            run.Question(
+            run.AnalysisRequest(
                 traces=told.traces,
                 costs=told.costs,
                 endings=told.endings,

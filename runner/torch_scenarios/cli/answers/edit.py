@@ -32,7 +32,7 @@ from torch_scenarios.language import load
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT, Limits, OverdueError
 from torch_scenarios.minimize import (
-    Minimized,
+    MinimizeResult,
     NothingToMinimizeError,
     Oracle,
     analysis_oracle,
@@ -438,7 +438,7 @@ def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStac
 
 def _minimize(
     cases: list[tuple[int, Scenario]], oracle: Oracle, options: dict[str, Any], limits: Limits
-) -> Minimized:
+) -> MinimizeResult:
     """Return the smallest text of the first case with a fault; leave where there is none.
 
     Cases that pass are named with why there is nothing to keep, so that a file in which none fails
@@ -474,7 +474,7 @@ def _minimize(
     sys.exit(1)
 
 
-def _minimize_summary(scenario: Scenario, done: Minimized, took_s: float) -> None:
+def _minimize_summary(scenario: Scenario, done: MinimizeResult, took_s: float) -> None:
     before, after = size_of(scenario.source.text), size_of(done.text)
     click.echo(clean(f"{scenario.case}: {done.signature}"), err=True)
     click.echo(f"{before} -> {after}; {done.attempts} attempts in {took_s:.1f} s", err=True)

@@ -199,7 +199,9 @@ def run_selected(
         return pipeline.check(
             selection,
             reports,
-            pipeline.Question(traces=reports.traces, costs=reports.costs, endings=reports.endings),
+            pipeline.AnalysisRequest(
+                traces=reports.traces, costs=reports.costs, endings=reports.endings
+            ),
             stop_at_failure=options["exitfirst"],
         )
     return pipeline.run(

@@ -46,13 +46,13 @@ class Discord(Struct, frozen=True):
 
     The words are parts of a sentence whose subject is a rank.
 
-    >>> misfit(Content(np.dtype("float32"), 4), Content(np.dtype("float32"), 3))
+    >>> find_mismatch(Content(np.dtype("float32"), 4), Content(np.dtype("float32"), 3))
     Discord(name='shape_mismatch', sends='sends 4 elements', receives='receives 3 elements')
 
     Objects have a dtype of their own: `send_object_list` is two messages of bytes, which a `recv`
     into a tensor would take for elements.
 
-    >>> misfit(Content(None, 1), Content(np.dtype("uint8"), 1)).name
+    >>> find_mismatch(Content(None, 1), Content(np.dtype("uint8"), 1)).name
     'dtype_mismatch'
     """
 
@@ -155,11 +155,11 @@ def buffer(post: Posted, semantics: Semantics, under_way: Callable[[Posted], int
     source="MPI 4.1, 3.3 and 3.2.4; torch.distributed.recv, measured on torch 2.13",
     shown="p2p/into_a_slice wrong/dtype_mismatch/half_sent_as_bfloat",
 )
-def misfit(sent: Content, received: Content) -> Discord | None:
+def find_mismatch(sent: Content, received: Content) -> Discord | None:
     """Return how two ends do not fit, or None.
 
     >>> four = Content(np.dtype("float32"), 4)
-    >>> misfit(four, four) is None, misfit(four, Content(np.dtype("float64"), 4)).name
+    >>> find_mismatch(four, four) is None, find_mismatch(four, Content(np.dtype("float64"), 4)).name
     (True, 'dtype_mismatch')
     """
     if (sent.dtype is None) != (received.dtype is None):
@@ -192,7 +192,7 @@ def deliver(send: Posted, receive: Posted) -> list[Effect]:
     """Let a message arrive, and its two ends pass."""
     payload = send.payload
     effects: list[Effect] = []
-    found = misfit(content_of(payload), content_of(receive.message.buffer))
+    found = find_mismatch(content_of(payload), content_of(receive.message.buffer))
     value: Any = payload.copy() if isinstance(payload, np.ndarray) else payload
     if found is not None:
         value = Undefined(cause=f"a message with a {found.name}", diagnosis=found.name)

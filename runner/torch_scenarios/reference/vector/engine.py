@@ -462,7 +462,8 @@ class Beginning:
 
     There is one method for each shape of operation. It evaluates the call for all ranks of a scene,
     posts what the call starts, and notes the rows that are done by that. What it means is asked of
-    the rules that the walk asks too: `answers`, `misfit`, `is_whole`, `disagree`, `leave_to_all`.
+    the rules that the walk asks too: `answers`, `find_mismatch`, `is_whole`, `disagree`,
+    `leave_to_all`.
     """
 
     def __init__(

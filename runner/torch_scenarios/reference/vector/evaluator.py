@@ -354,7 +354,7 @@ class Evaluation:
         """
         try:
             return compute()
-        except (ScenarioError, lanes.Diverge, lanes.Unlike, *CANNOT_COMPUTE):
+        except (ScenarioError, lanes.Diverge, lanes.MixedRows, *CANNOT_COMPUTE):
             leave("values that are not to be computed, or of several types or shapes")
 
     def compute_apart(self, form: Form, active: Active, dtype: str | None) -> list[Any]:

@@ -29,7 +29,7 @@ from torch_scenarios.operations.base import (
 from torch_scenarios.reference.matching import apart
 from torch_scenarios.reference.rules.collective import concerns, disagree, is_whole, leave_to_all
 from torch_scenarios.reference.rules.collective import leave as leave_each
-from torch_scenarios.reference.rules.message import Content, answers, misfit
+from torch_scenarios.reference.rules.message import Content, answers, find_mismatch
 from torch_scenarios.reference.vector.call import (
     Entering,
     Messages,
@@ -158,7 +158,7 @@ def _deliver(
     with later posts.
     """
     shape = receive.payload.shape
-    leave_apart(misfit(_content(send), _content(receive)))
+    leave_apart(find_mismatch(_content(send), _content(receive)))
     if is_hollow(send.payload.take(sent[:1])):
         return
     found = send.payload.take(sent).reshape(len(sent), *shape)

@@ -73,7 +73,7 @@ class Hook(Declared, frozen=True):
         """The groups that it names."""
         return ()
 
-    def misfit(self, buckets: int, *, counts: bool) -> str | None:
+    def find_mismatch(self, buckets: int, *, counts: bool) -> str | None:
         """Return why it is left out for so many buckets, or None.
 
         `counts` says whether a backward ends with the number of ranks that used each parameter.

@@ -77,7 +77,7 @@ class PowerSGD(Hook, frozen=True, kw_only=True):
             )
             raise ValueError(message)
 
-    def misfit(self, buckets: int, *, counts: bool) -> str | None:
+    def find_mismatch(self, buckets: int, *, counts: bool) -> str | None:
         """Several buckets stop on Gloo, and so do calls beside its own."""
         if counts:
             return (

@@ -1,4 +1,4 @@
-"""The compiled law of the schema and jsonschema, on every file of the corpus and on mutants."""
+"""The compiled schema and jsonschema agree, on every file of the corpus and on mutants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sampling import strides
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.schema import scenario_schema
-from torch_scenarios.language.validation import findings, law
+from torch_scenarios.language.validation import compiled_schema, findings
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.source.tree import Node, plain, read_tree
 
@@ -54,7 +54,7 @@ def test_every_scenario_fits_the_compiled_law_and_jsonschema(folder: str) -> Non
         tree = read_tree(str(path), path.read_bytes(), limits=DEFAULT)
         data = as_json(plain(tree))
         assert [error.message for error in validator().iter_errors(data)] == [], path
-        assert law().fits(tree), path
+        assert compiled_schema().fits(tree), path
 
 
 def test_the_compiled_law_and_jsonschema_agree_on_wrong_files() -> None:
@@ -64,7 +64,7 @@ def test_the_compiled_law_and_jsonschema_agree_on_wrong_files() -> None:
             tree = read_tree(str(path), path.read_bytes(), limits=DEFAULT)
         except ScenarioError:
             continue  # it is no YAML
-        fits = law().fits(tree)
+        fits = compiled_schema().fits(tree)
         refused += not fits
         assert fits == judge().is_valid(as_json(plain(tree))), path
     assert refused > 20
@@ -82,7 +82,7 @@ def test_the_compiled_law_and_jsonschema_agree_on_mutants(name: str, stride: int
             tree: Node = read_tree("it.yaml", content, limits=DEFAULT)
         except ScenarioError:
             continue
-        fits = law().fits(tree)
+        fits = compiled_schema().fits(tree)
         fitting += fits
         assert fits == judge().is_valid(as_json(plain(tree))), content
         assert fits == (not list(findings(tree))), content
