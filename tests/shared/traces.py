@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torch_scenarios.reference.vector import Beyond, Finished, take_together
+from torch_scenarios.reference.vector import CohortError, CohortRun, take_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,11 +40,11 @@ _OF_EVENT = (
 
 
 def run_together(plan: Plan, limits: Limits) -> Trace:
-    """Return what cohorts make of a plan; raises Beyond where its ranks do not end together."""
+    """Return what cohorts make of a plan; raises CohortError where ranks do not end together."""
     found = take_together(plan, limits)
-    if not isinstance(found, Finished):
+    if not isinstance(found, CohortRun):
         message = "ranks walk on by themselves"
-        raise Beyond(message)
+        raise CohortError(message)
     return found.trace
 
 

@@ -11,7 +11,7 @@ import pytest
 from torch_scenarios.operations.base import Caller, Group
 from torch_scenarios.strategies.comm_hooks import Bucket
 from torch_scenarios.strategies.comm_hooks.power_sgd import (
-    Carried,
+    BucketState,
     PowerSGD,
     PowerSide,
     bound_of_step,
@@ -87,7 +87,7 @@ def test_what_was_lost_before_is_in_the_step() -> None:
         caller = cast("Caller", SimpleNamespace(rank=0))
         side = PowerSide(hook, TWO, caller, {})
         given = [Bucket(number=0, buckets=1, shapes=(shape,), flat=each.ravel()) for each in held]
-        lost = [Carried(error=-each.flat, q=q.ravel()) for each in given]
+        lost = [BucketState(error=-each.flat, q=q.ravel()) for each in given]
         found = side.bound(given, lost)
         assert found.shape == (shape[0] * shape[1],)
         assert bool(found.any()) is not feedback
@@ -101,5 +101,5 @@ def test_a_gradient_that_travels_whole_is_off_by_its_sum() -> None:
     caller = cast("Caller", SimpleNamespace(rank=0))
     side = PowerSide(PowerSGD(matrix_approximation_rank=12), TWO, caller, {})
     given = [Bucket(number=0, buckets=1, shapes=(shape,), flat=each.ravel()) for each in held]
-    found = side.bound(given, [Carried(q=np.zeros(0))] * 2)
+    found = side.bound(given, [BucketState(q=np.zeros(0))] * 2)
     assert np.allclose(found, np.abs(held).sum(axis=0).ravel() * 2.0**-23)

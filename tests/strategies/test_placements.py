@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch_scenarios.operations.placement import Moving, Placement
 
     Array = NDArray[Any]
-    Said = list[tuple[str, str, tuple[int, ...]]]
+    CallDescription = list[tuple[str, str, tuple[int, ...]]]
 
 #: measured with torch 2.13 on Gloo; `about` in the file says how
 FACTS = json.loads(Path(__file__).with_name("dtensor_2x2.json").read_text(encoding="utf-8"))
@@ -63,10 +63,12 @@ def layouts(
     }
 
 
-def carried_out(moving: Mapping[int, Moving]) -> tuple[dict[int, Array], dict[int, Said]]:
+def carried_out(
+    moving: Mapping[int, Moving],
+) -> tuple[dict[int, Array], dict[int, CallDescription]]:
     """Carry out what moves on every rank, meeting by group; return locals, and what was said."""
     results: dict[int, Array] = {}
-    said: dict[int, Said] = {rank: [] for rank in moving}
+    said: dict[int, CallDescription] = {rank: [] for rank in moving}
     waiting: dict[int, Part] = {}
 
     def go_on(rank: int) -> None:
@@ -196,7 +198,7 @@ def test_a_transition_of_one_dimension(start: Placement, goal: Placement) -> Non
     assert {tuple(calls) for calls in said.values()} == {tuple(expected_calls(start, goal))}
 
 
-def expected_calls(start: Placement, goal: Placement) -> Said:
+def expected_calls(start: Placement, goal: Placement) -> CallDescription:
     if start in (goal, REPLICATE):
         return []
     if start.is_shard:

@@ -24,9 +24,9 @@ from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.scenario import FinalExpectation
 from torch_scenarios.model.traits import TRAITS
 from torch_scenarios.reference.backends import forecast
-from torch_scenarios.reference.matching import Forgotten
+from torch_scenarios.reference.matching import HistoryMissingError
 from torch_scenarios.reference.simulate import walk
-from torch_scenarios.reference.vector import Beyond, Finished, take_together
+from torch_scenarios.reference.vector import CohortError, CohortRun, take_together
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def walked_on(text: str, folder: Path) -> Trace:
     """Return what cohorts and the walk from there have of a program: what the walk alone has."""
     plan = torch_scenarios.plan(case_of(text, folder))
     found = take_together(plan, DEFAULT)
-    assert not isinstance(found, Finished)
+    assert not isinstance(found, CohortRun)
     trace = walk(plan, DEFAULT, found)
     assert departures(trace, walk(plan, DEFAULT)) == []
     return trace
@@ -86,9 +86,9 @@ def agrees(plan: Plan) -> bool:
     """
     try:
         found = take_together(plan, DEFAULT)
-    except Beyond:
+    except CohortError:
         return False
-    if isinstance(found, Finished):
+    if isinstance(found, CohortRun):
         assert departures(found.trace, walk(plan, DEFAULT)) == [], ENGINES
         for backend, traits in TRAITS.items():
             walks = forecast(plan, found.trace, backend, DEFAULT)
@@ -104,10 +104,13 @@ def agrees(plan: Plan) -> bool:
     try:
         expected = walk(plan, DEFAULT)
     except ScenarioError:
-        with contextlib.suppress(Beyond, Forgotten), pytest.raises(ScenarioError):
+        with (
+            contextlib.suppress(CohortError, HistoryMissingError),
+            pytest.raises(ScenarioError),
+        ):
             walk(plan, DEFAULT, found)
         return False
-    with contextlib.suppress(Beyond, Forgotten):
+    with contextlib.suppress(CohortError, HistoryMissingError):
         trace = walk(plan, DEFAULT, found)
         assert departures(trace, expected) == [], ENGINES
         if expected.outcome == "completes":
@@ -177,8 +180,8 @@ def test_what_ranks_did_together_is_forgotten_where_a_later_one_disagrees(folder
     plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
     found = take_together(plan, DEFAULT)
-    assert not isinstance(found, Finished)
-    with pytest.raises(Forgotten):
+    assert not isinstance(found, CohortRun)
+    with pytest.raises(HistoryMissingError):
         walk(plan, DEFAULT, found)
 
 
@@ -208,7 +211,7 @@ def test_the_engines_agree_on_programs_that_all_ranks_take_together(
         return  # a value that cannot be computed
     try:
         trace = run_together(plan, DEFAULT)
-    except Beyond as beyond:
+    except CohortError as beyond:
         assert expected.diagnoses or "undefined" in str(beyond), (text, str(beyond))  # noqa: PT017
         return
     assert departures(trace, expected) == [], text
@@ -224,7 +227,7 @@ def test_the_engines_agree_on_broken_programs(text: str, folder: Path) -> None:
     try:
         expected = walk(plan, DEFAULT)
     except ScenarioError:
-        with pytest.raises(Beyond):
+        with pytest.raises(CohortError):
             run_together(plan, DEFAULT)
         return
     taken = agrees(plan)
@@ -313,7 +316,7 @@ def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
 
 def test_large_tensors_are_left_to_the_other_engine(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(8000000)"}\nsteps: [{barrier: {}}]\n'
-    with pytest.raises(Beyond, match="worth a column"):
+    with pytest.raises(CohortError, match="worth a column"):
         run_together(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
 
 
@@ -608,10 +611,10 @@ LISTS = (
 def test_lists_of_tensors_are_taken_together(steps: str, end: str, folder: Path) -> None:
     plan = torch_scenarios.plan(case_of(f"{LISTS}{steps}\n{end}", folder))
     found = take_together(plan, DEFAULT)
-    trace = found.trace if isinstance(found, Finished) else walk(plan, DEFAULT, found)
+    trace = found.trace if isinstance(found, CohortRun) else walk(plan, DEFAULT, found)
     assert departures(trace, walk(plan, DEFAULT)) == []
     if "output_tensor_list: l, input_tensor_list: l" not in steps:
-        assert isinstance(found, Finished) == (not end)
+        assert isinstance(found, CohortRun) == (not end)
 
 
 def test_what_no_column_holds_waits_for_the_first_step_that_looks(folder: Path) -> None:
@@ -622,7 +625,7 @@ def test_what_no_column_holds_waits_for_the_first_step_that_looks(folder: Path) 
     )
     plan = torch_scenarios.plan(case_of(text, folder))
     found = take_together(plan, DEFAULT)
-    assert isinstance(found, Finished)
+    assert isinstance(found, CohortRun)
     assert departures(found.trace, walk(plan, DEFAULT)) == []
     trace = walked_on(f"{text}- compute: {{r: 'r + 1'}}\n", folder)
     assert all(len(rank.own) == 1 for rank in trace.ranks)
@@ -744,9 +747,9 @@ def test_what_is_walked_is_walked_from_where_the_table_says(name: str, folder: P
     )
     try:
         found = take_together(plan, DEFAULT)
-        assert not isinstance(found, Finished)
+        assert not isinstance(found, CohortRun)
         ranks = walk(plan, DEFAULT, found).ranks
-    except (Beyond, Forgotten):
+    except (CohortError, HistoryMissingError):
         assert where == "the beginning"
         return
     assert where != "the beginning"

@@ -13,7 +13,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.traits import NCCL, OTHER, TRAITS, Traits
 from torch_scenarios.reference import backends
 from torch_scenarios.reference.semantics import Semantics, find_semantics
-from torch_scenarios.reference.vector import Finished, take_together
+from torch_scenarios.reference.vector import CohortRun, take_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -561,6 +561,6 @@ def test_a_new_fact_may_touch_what_many_ranks_do_together(tmp_path: Path) -> Non
     path.write_text("world_size: 32\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n")
     (scenario,) = torch_scenarios.load(path)
     found = take_together(torch_scenarios.plan(scenario), DEFAULT)
-    assert isinstance(found, Finished)
+    assert isinstance(found, CohortRun)
     assert found.is_untouched_by(Joining())
     assert not found.is_untouched_by(Joining(joins=True))

@@ -10,7 +10,7 @@ from traces import run_together
 
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.vector import Beyond
+from torch_scenarios.reference.vector import CohortError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,5 +163,5 @@ def test_the_engine_for_many_ranks_leaves_it_to_the_other(steps: str, tmp_path: 
     path = tmp_path / "left.yaml"
     path.write_text(HEAD + steps, encoding="utf-8")
     (scenario,) = torch_scenarios.load(path)
-    with pytest.raises(Beyond):
+    with pytest.raises(CohortError):
         run_together(torch_scenarios.plan(scenario), DEFAULT)

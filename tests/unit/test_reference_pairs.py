@@ -16,7 +16,7 @@ from traces import run_together
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.reference.simulate import walk
-from torch_scenarios.reference.vector import Beyond
+from torch_scenarios.reference.vector import CohortError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -281,7 +281,7 @@ def found_in(plan: Plan) -> set[str]:
     names = {diagnosis.name for diagnosis in walk(plan, DEFAULT).diagnoses}
     try:
         trace = run_together(plan, DEFAULT)
-    except Beyond:
+    except CohortError:
         return names
     assert {diagnosis.name for diagnosis in trace.diagnoses} == names
     return names

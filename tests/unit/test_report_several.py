@@ -31,7 +31,7 @@ OUTCOME = Outcome(results=(Result(file="a.yaml", case="a", verdict=Verdict(statu
 GOOD = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 
 
-class Said(FinalReport):
+class CallDescription(FinalReport):
     """Writes that it heard a result, and the end."""
 
     def __init__(self, file: TextIO) -> None:
@@ -91,14 +91,21 @@ def refused(*wanted: tuple[Format, str]) -> list[str]:
 
 
 def test_each_report_hears_all_and_has_a_file_of_its_own(folder: Path) -> None:
-    told(Reports().open([(kind(Said), "a.txt"), (kind(Said, streams=True), "b.txt")]))
+    told(
+        Reports().open(
+            [(kind(CallDescription), "a.txt"), (kind(CallDescription, streams=True), "b.txt")]
+        )
+    )
     assert (folder / "a.txt").read_text() == (folder / "b.txt").read_text() == "a\nend 0\n"
     assert names() == ["a.txt", "b.txt"]
 
 
 def test_a_report_appears_whole_at_the_end_and_one_that_streams_at_once(folder: Path) -> None:
     (folder / "old.txt").write_text("of the run before")
-    wanted = [(kind(Said), "old.txt"), (kind(Said, streams=True), "stream.txt")]
+    wanted = [
+        (kind(CallDescription), "old.txt"),
+        (kind(CallDescription, streams=True), "stream.txt"),
+    ]
     with Reports().open(wanted) as reports:
         reports.begin(1)
         reports.finish(OUTCOME.results[0])
@@ -110,7 +117,7 @@ def test_a_report_appears_whole_at_the_end_and_one_that_streams_at_once(folder: 
 
 def test_a_run_without_an_end_leaves_what_stood_there_and_nothing_else(folder: Path) -> None:
     (folder / "old.txt").write_text("of the run before")
-    wanted = [(kind(Said), "old.txt"), (kind(Said), "new.txt")]
+    wanted = [(kind(CallDescription), "old.txt"), (kind(CallDescription), "new.txt")]
     with Reports().open(wanted) as reports:
         reports.finish(OUTCOME.results[0])  # and the block is left before the end
     assert names() == ["old.txt"]
@@ -119,7 +126,7 @@ def test_a_run_without_an_end_leaves_what_stood_there_and_nothing_else(folder: P
 
 def test_a_stream_that_never_began_leaves_what_stood_there(folder: Path) -> None:
     (folder / "old.txt").write_text("of the run before")
-    streams = kind(Said, streams=True)
+    streams = kind(CallDescription, streams=True)
     with Reports().open([(streams, "old.txt"), (streams, "new.txt")]):
         pass
     assert names() == ["old.txt"]
@@ -129,7 +136,7 @@ def test_a_stream_that_never_began_leaves_what_stood_there(folder: Path) -> None
 
 
 def test_a_report_with_a_fault_costs_the_others_nothing(folder: Path) -> None:
-    reports = Reports().open([(kind(Faulty), "bad.txt"), (kind(Said), "good.txt")])
+    reports = Reports().open([(kind(Faulty), "bad.txt"), (kind(CallDescription), "good.txt")])
     told(reports)
     assert names() == ["good.txt"]
     assert (folder / "good.txt").read_text() == "a\nend 0\n"
@@ -182,7 +189,9 @@ def test_a_run_without_an_end_leaves_no_thread(folder: Path) -> None:
 def test_every_path_that_cannot_be_written_is_named_and_none_is_touched(folder: Path) -> None:
     (folder / "a_folder").mkdir()
     messages = refused(
-        (kind(Said), "missing/r.txt"), (kind(Said), "good.txt"), (kind(Said), "a_folder")
+        (kind(CallDescription), "missing/r.txt"),
+        (kind(CallDescription), "good.txt"),
+        (kind(CallDescription), "a_folder"),
     )
     assert "missing/r.txt cannot be written: No such file or directory" in messages[0]
     assert "a_folder cannot be written: Is a directory" in messages[1]
@@ -191,15 +200,15 @@ def test_every_path_that_cannot_be_written_is_named_and_none_is_touched(folder: 
 
 def test_two_reports_to_one_file_are_refused(folder: Path) -> None:
     (folder / "link.txt").symlink_to("a.txt")
-    (message,) = refused((kind(Said), "a.txt"), (kind(Said), "link.txt"))
+    (message,) = refused((kind(CallDescription), "a.txt"), (kind(CallDescription), "link.txt"))
     assert message.endswith("--said is written there too")
-    (message,) = refused((kind(Said), "-"), (kind(Said), "-"))
+    (message,) = refused((kind(CallDescription), "-"), (kind(CallDescription), "-"))
     assert message.endswith("--said is written there too")
 
 
 def test_a_report_never_takes_the_place_of_a_scenario(folder: Path) -> None:
     (folder / "mine.yaml").write_text(GOOD)
-    (message,) = refused((kind(Said), "mine.yaml"))
+    (message,) = refused((kind(CallDescription), "mine.yaml"))
     assert "would replace it" in message
     assert (folder / "mine.yaml").read_text() == GOOD
 
@@ -208,7 +217,7 @@ def test_a_link_stays_a_link_and_rights_stay_as_they_are(folder: Path) -> None:
     (folder / "real.txt").write_text("")
     (folder / "real.txt").chmod(0o640)
     (folder / "link.txt").symlink_to("real.txt")
-    told(Reports().open([(kind(Said), "link.txt")]))
+    told(Reports().open([(kind(CallDescription), "link.txt")]))
     assert (folder / "link.txt").is_symlink()
     assert (folder / "real.txt").read_text() == "a\nend 0\n"
     assert stat.S_IMODE((folder / "real.txt").stat().st_mode) == 0o640
@@ -223,7 +232,7 @@ def test_a_device_is_written_in_place() -> None:
 
 def test_an_open_pipe_is_written_to() -> None:
     semantics, writing = os.pipe()
-    told(Reports().open([(kind(Said), f"/dev/fd/{writing}")]))
+    told(Reports().open([(kind(CallDescription), f"/dev/fd/{writing}")]))
     os.close(writing)
     with os.fdopen(semantics) as pipe:
         assert pipe.read() == "a\nend 0\n"
@@ -233,7 +242,7 @@ def test_an_open_file_is_added_to_and_not_emptied(folder: Path) -> None:
     with (folder / "log.txt").open("w") as log:
         log.write("before\n")
         log.flush()
-        told(Reports().open([(kind(Said, streams=True), f"/dev/fd/{log.fileno()}")]))
+        told(Reports().open([(kind(CallDescription, streams=True), f"/dev/fd/{log.fileno()}")]))
     assert (folder / "log.txt").read_text() == "before\na\nend 0\n"
 
 

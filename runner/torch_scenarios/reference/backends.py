@@ -29,8 +29,8 @@ from torch_scenarios.operations.base import (
     PointToPoint,
 )
 from torch_scenarios.reference.diagnoses import diagnose
-from torch_scenarios.reference.matching import Creating, Posted, Work
-from torch_scenarios.reference.schedules import Rest, may_stand, rank_trace, rest, same
+from torch_scenarios.reference.matching import CreationPost, MessagePost, Work
+from torch_scenarios.reference.schedules import ExaminedRun, may_stand, rank_trace, rest, same
 from torch_scenarios.reference.semantics import Buffer, Semantics, find_semantics
 from torch_scenarios.reference.symptoms import odd_first, place, several
 from torch_scenarios.reference.waits import messages_of
@@ -48,7 +48,9 @@ GARBLED = (
 )
 
 
-def tell_facts(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
+def tell_facts(
+    main: ExaminedRun, others: Sequence[ExaminedRun], hosts: Hosts | None
+) -> tuple[str, ...]:
     """Return the facts that show in how a program goes: what moves it, or what holds it up."""
     found = [
         each
@@ -67,7 +69,7 @@ def tell_facts(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple
     return tuple(dict.fromkeys(found))
 
 
-def _split(main: Rest) -> Iterator[str]:
+def _split(main: ExaminedRun) -> Iterator[str]:
     simulation = main.simulation
     if not simulation.semantics.splits:
         return
@@ -87,10 +89,10 @@ def _split(main: Rest) -> Iterator[str]:
 _GROUPS = "groups that each is in"
 
 
-def _tell_counted(main: Rest) -> Iterator[str]:
+def _tell_counted(main: ExaminedRun) -> Iterator[str]:
     """Tell of groups that their members look for under different names."""
     simulation = main.simulation
-    together: dict[tuple[int, ...], list[Creating]] = defaultdict(list)
+    together: dict[tuple[int, ...], list[CreationPost]] = defaultdict(list)
     if simulation.semantics.counts:
         for post in simulation.creating.values():
             together[post.series[0]].append(post)
@@ -122,7 +124,7 @@ def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, No
     return many if count != "1" else f"{verb} in the world alone", None
 
 
-def _tell_reused_names(main: Rest) -> Iterator[str]:
+def _tell_reused_names(main: ExaminedRun) -> Iterator[str]:
     """Tell of groups that only their members create, under a name that one of them has used."""
     for call, ranks in _by_step(post.call for post in main.simulation.creations.reused):
         yield (
@@ -153,7 +155,7 @@ def _tell_connections(hosts: Hosts | None) -> Iterator[str]:
         )
 
 
-def _behind(main: Rest) -> Iterator[str]:
+def _behind(main: ExaminedRun) -> Iterator[str]:
     """Tell of what never began: one for each call that it is behind."""
     firsts: set[tuple[int, int]] = set()
     for work, first in main.simulation.streams.behind():
@@ -166,7 +168,7 @@ def _behind(main: Rest) -> Iterator[str]:
             )
 
 
-def _tell_crossed(main: Rest) -> Iterator[str]:
+def _tell_crossed(main: ExaminedRun) -> Iterator[str]:
     for send, receive in main.simulation.crossed:
         yield (
             f"`{receive.call.label}`{place(receive)} with tag {receive.message.tag} takes what "
@@ -175,7 +177,7 @@ def _tell_crossed(main: Rest) -> Iterator[str]:
         )
 
 
-def _early(main: Rest) -> Iterator[str]:
+def _early(main: ExaminedRun) -> Iterator[str]:
     buffer = main.simulation.semantics.buffer
     for send in sorted(main.simulation.early, key=lambda send: send.call.asynchronous):
         yield f"`{send.call.label}`{place(send)} leaves rank {send.rank} early{_bounds(buffer)}"
@@ -187,7 +189,7 @@ def _bounds(buffer: Buffer | None) -> str:
     return f": sends of up to {buffer.size_bytes} bytes do"
 
 
-def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
+def _otherwise(main: ExaminedRun, other: ExaminedRun) -> Iterator[str]:
     """Tell of what a backend may do and need not."""
     here, there = main.simulation, other.simulation
     if there.semantics.order != here.semantics.order:
@@ -212,7 +214,7 @@ def _tell_launch(work: Work, first: Work) -> str:
     )
 
 
-def _instance(post: Posted) -> tuple[int, int, tuple[int, ...]]:
+def _instance(post: MessagePost) -> tuple[int, int, tuple[int, ...]]:
     return post.rank, post.call.step.index, post.call.iteration
 
 
@@ -253,14 +255,14 @@ class Hosts(Struct, frozen=True, kw_only=True):
 # has to be set up between the two devices first, and for that both hosts have to be in a call that
 # uses the connection. So a forecast looks at hosts by themselves: which calls return to them at
 # once, and which only once the other end was called.
-class Made(Struct, frozen=True, kw_only=True):
+class StartedCall(Struct, frozen=True, kw_only=True):
     """A call that starts work, for hosts: the ranks that it sends to (True) or receives from.
 
     Some backends connect two ranks when these first talk, and a host waits in that call for its
     peer to do the same (`Traits.connects_late`). So of each call only its ends matter here, and not
     what it moves.
 
-        rank 0   isend to 1      Made(messages=((True, 1),)): the host waits for rank 1's first call
+        rank 0   isend to 1      messages ((True, 1),): its host waits for the first call of rank 1
         rank 1   isend to 0      with rank 0; that call uses the same connection, so that they meet
     """
 
@@ -271,7 +273,9 @@ class Made(Struct, frozen=True, kw_only=True):
     root: int | None = None
 
     @classmethod
-    def of(cls, operation: Operation, entry: Entry, messages: Iterable[tuple[bool, int]]) -> Made:
+    def of(
+        cls, operation: Operation, entry: Entry, messages: Iterable[tuple[bool, int]]
+    ) -> StartedCall:
         """Return a rank's call; an operation that has a root says which it is."""
         root = None
         if isinstance(operation, Collective) and operation.rooted is not None:
@@ -279,7 +283,7 @@ class Made(Struct, frozen=True, kw_only=True):
         return cls(operation=operation, group=entry.group, messages=tuple(messages), root=root)
 
 
-class Together(Protocol):
+class JointRun(Protocol):
     """What all ranks did together, to the end.
 
     A forecast of 1,024 ranks need not walk them again: where each call was done before its rank's
@@ -290,11 +294,11 @@ class Together(Protocol):
     def is_untouched_by(self, traits: Traits, /) -> bool:
         """Whether a backend makes of it just what the semantics say."""
 
-    def list_starts(self, rank: int, /) -> Iterator[Made]:
+    def list_starts(self, rank: int, /) -> Iterator[StartedCall]:
         """Yield the calls of a rank that start work, in order."""
 
 
-def hosts_of(run: Rest, traits: Traits) -> Hosts:
+def hosts_of(run: ExaminedRun, traits: Traits) -> Hosts:
     """Return where the hosts of a run stand that connect late."""
     ranks = range(len(run.simulation.ranks))
     return _Connecting(
@@ -302,7 +306,7 @@ def hosts_of(run: Rest, traits: Traits) -> Hosts:
     ).hosts()
 
 
-def _list_starts(run: Rest, rank: int) -> Iterator[Made]:
+def _list_starts(run: ExaminedRun, rank: int) -> Iterator[StartedCall]:
     """Yield the calls that a rank made, and those that it comes to."""
     shapes = (Collective, PointToPoint, GroupCreation)
     works = [work.call for work in run.simulation.ranks[rank].works]
@@ -310,14 +314,14 @@ def _list_starts(run: Rest, rank: int) -> Iterator[Made]:
     for call in (*works, *coming):
         assert call.operation is not None
         ends = ((each.sends, each.peer) for each in messages_of(call) if each.peer is not None)
-        yield Made.of(call.operation, call.entry, ends)
+        yield StartedCall.of(call.operation, call.entry, ends)
 
 
 class _Connecting:
     """The hosts of all ranks, each before the first call whose connections are not complete."""
 
     def __init__(
-        self, calls: Mapping[int, Iterator[Made]], semantics: Semantics, traits: Traits
+        self, calls: Mapping[int, Iterator[StartedCall]], semantics: Semantics, traits: Traits
     ) -> None:
         self._semantics = semantics
         self._traits = traits
@@ -331,7 +335,7 @@ class _Connecting:
         #: what a rank connected with one half a ring away, call by call
         self._offers: dict[tuple[str, int, int], list[set[Connection]]] = defaultdict(list)
 
-    def _places(self, rank: int, calls: Iterator[Made]) -> Iterator[tuple[int, set[Place]]]:
+    def _places(self, rank: int, calls: Iterator[StartedCall]) -> Iterator[tuple[int, set[Place]]]:
         """Yield the rank's works by number, each with where its host must meet others."""
         joined: Counter[str] = Counter()
         for number, call in enumerate(calls):
@@ -346,7 +350,7 @@ class _Connecting:
             if needed:
                 yield number, needed
 
-    def _connections(self, rank: int, call: Made) -> Iterator[Connection]:
+    def _connections(self, rank: int, call: StartedCall) -> Iterator[Connection]:
         """Yield the connections that a call uses, of which either end makes its own half."""
         operation, group, root = call.operation, call.group, call.root
         for sends, peer in call.messages:
@@ -487,7 +491,7 @@ class Forecasts(Mapping[str, Trace]):
         plan: Plan,
         predicted: Trace,
         limits: Limits,
-        together: Together | None = None,
+        together: JointRun | None = None,
     ) -> None:
         """Compute nothing yet; `together` is what is known where ranks were taken together."""
         self._asked = (plan, predicted, limits)
@@ -544,7 +548,7 @@ def forecast(
     predicted: Trace,
     name: str,
     limits: Limits,
-    together: Together | None = None,
+    together: JointRun | None = None,
 ) -> Trace | None:
     """Return what a backend makes of a program; None where it is what is predicted anyway.
 
@@ -563,7 +567,7 @@ def forecast(
 
 @pause_collector()
 def _forecast(
-    plan: Plan, predicted: Trace, name: str, limits: Limits, together: Together | None
+    plan: Plan, predicted: Trace, name: str, limits: Limits, together: JointRun | None
 ) -> Trace | None:
     """Return what a backend makes of a program that it may take in its own way.
 
@@ -607,7 +611,7 @@ def _forecast(
     return None if _alike(predicted, found) else replace(found, backend=backend)
 
 
-def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Semantics]:
+def _otherwise_read(plan: Plan, main: ExaminedRun, traits: Traits) -> Iterator[Semantics]:
     """Yield what else a backend may do, and need not.
 
     Messages up to the size that can be held at all may leave early, which blocks no rank; the
@@ -669,7 +673,9 @@ def _may_be_true(step: Step, name: str) -> bool:
     return stated is not None and not (isinstance(stated, Constant) and not stated.value)
 
 
-def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None) -> Trace:
+def _trace(
+    predicted: Trace, main: ExaminedRun, others: list[ExaminedRun], hosts: Hosts | None
+) -> Trace:
     """Return a forecast as a trace: its own outcome and waits, and the diagnoses of every backend.
 
     What the program does wrong everywhere stays wrong here. A diagnosis of this backend alone is

@@ -23,7 +23,12 @@ from torch_scenarios.expressions.values import (
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.operations.base import Local, PointToPoint
-from torch_scenarios.reference.matching import CollectivePost, Forgotten, Posted, Work
+from torch_scenarios.reference.matching import (
+    CollectivePost,
+    HistoryMissingError,
+    MessagePost,
+    Work,
+)
 from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import (
     InFlightAccess,
@@ -277,8 +282,8 @@ def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
     """Note a race, and leave undefined what the touched tensor brings.
 
     What others have got of it by now is noted in `touched`: the run is made once more, and there
-    they get something undefined, so that nothing depends on who came first. Raises Forgotten where
-    it is not kept which other one a message has met.
+    they get something undefined, so that nothing depends on who came first. Raises
+    HistoryMissingError where it is not kept which other one a message has met.
     """
     race(state, call, flight, "touches")
     spoil(state, flight)
@@ -291,26 +296,26 @@ def spoil(state: RankState, access: InFlightAccess) -> None:
         post.tainted = post.tainted or RACED
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
         if _has_brought(post):
-            if post.past and isinstance(post, Posted):
-                raise Forgotten
+            if post.past and isinstance(post, MessagePost):
+                raise HistoryMissingError
             state.touched.add((post.link, state.rank))
 
 
-def _find_touched_posts(flight: InFlightAccess) -> Iterator[CollectivePost | Posted]:
+def _find_touched_posts(flight: InFlightAccess) -> Iterator[CollectivePost | MessagePost]:
     """Yield what the work of a flight is made of; of messages those that the flight carries."""
     for post in flight.work.posts:
         if isinstance(post, CollectivePost):
             yield post
-        elif isinstance(post, Posted) and post.message.sends is not flight.writes:
+        elif isinstance(post, MessagePost) and post.message.sends is not flight.writes:
             message = post.message
             given = message.payload if message.sends else message.buffer
             if overlap(arrays_of(given), flight.memory):
                 yield post
 
 
-def _has_brought(post: CollectivePost | Posted) -> bool:
+def _has_brought(post: CollectivePost | MessagePost) -> bool:
     """Whether another rank may have got something of what a rank entered or sent."""
-    if isinstance(post, Posted):
+    if isinstance(post, MessagePost):
         return post.message.sends and (post.past or post.partner is not None)
     others = (other for other in post.match.joined.values() if other is not post)
     return post.past or any(other.done_s is not None for other in others)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from torch_scenarios.errors import Clause
 from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.operations.base import Local
-from torch_scenarios.reference.matching import Address, CollectivePost, FunctionCall, Posted
+from torch_scenarios.reference.matching import Address, CollectivePost, FunctionCall, MessagePost
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
 
@@ -56,19 +56,19 @@ class Choice(Struct, frozen=True, kw_only=True, eq=False):
     so that no order is missed (delayed matching, the ISP checker; Vakkalanka and others 2008).
     """
 
-    options: tuple[tuple[Posted, Posted], ...]
+    options: tuple[tuple[MessagePost, MessagePost], ...]
     chosen: int
     mark: int
     posted: int
     senders: tuple[Sender, ...]
 
     @property
-    def receive(self) -> Posted:
+    def receive(self) -> MessagePost:
         """The receive from anyone whose turn it is."""
         return self.options[0][1]
 
 
-def sender_of(run: Run, send: Posted) -> Sender:
+def sender_of(run: Run, send: MessagePost) -> Sender:
     """Return the sender of a message as it is now."""
     state = run.ranks[send.rank]
     return Sender(
@@ -85,7 +85,7 @@ def sender_of(run: Run, send: Posted) -> Sender:
     )
 
 
-def content_of(send: Posted) -> Hashable:
+def content_of(send: MessagePost) -> Hashable:
     """Return what a message carries, to be compared; None where that is undefined."""
     if send.tainted is not None:
         return None
@@ -130,7 +130,7 @@ class NamedReceive(Struct, frozen=True, kw_only=True):
     passed: frozenset[tuple[str, int]]
 
 
-class Merged(Struct, frozen=True, kw_only=True):
+class MergedOptions(Struct, frozen=True, kw_only=True):
     """Options that come to the same as others, the ranks of all of them, and where these stop.
 
     1,023 workers that each send one gradient of zeros to rank 0, and then enter a barrier, are one
@@ -164,19 +164,21 @@ def _has_passed(stop: PredictedStop, named: NamedReceive) -> bool:
     )
 
 
-def merge_options(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
+def merge_options(
+    run: ChosenRun, number: int, options: Sequence[int]
+) -> tuple[list[int], MergedOptions]:
     """Part the options of a choice into those that differ, and others that come to the same.
 
     What came after the choice in the run tells: it came to rest.
     """
     choice = run.choices[number]
     if any(receive.message.peer is not None for _, receive in choice.options):
-        return list(options), Merged()
+        return list(options), MergedOptions()
     sorts: dict[Hashable, list[int]] = {}
     for option in options:
         sorts.setdefault(_sort(run, number, option), []).append(option)
     alike = {sort: found for sort, found in sorts.items() if len(found) > 1}
-    return [found[0] for found in sorts.values()], Merged(
+    return [found[0] for found in sorts.values()], MergedOptions(
         options=tuple(option for found in alike.values() for option in found[1:]),
         ranks=frozenset(
             choice.senders[option].rank for found in alike.values() for option in found
@@ -194,7 +196,7 @@ def find_named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
             for post in work.posts:
                 if isinstance(post, CollectivePost):
                     passed[post.match.group.key] = post.match.position + 1
-                elif isinstance(post, Posted) and not post.message.sends:
+                elif isinstance(post, MessagePost) and not post.message.sends:
                     address, sender = run.mailbox.address(post), post.message.peer
                     if sender is not None:
                         place = frozenset(passed.items())
@@ -239,7 +241,7 @@ def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[PredictedStop] |
             continue
         if work is not None and len(work.posts) == 1 and not work.call.asynchronous:
             post = work.posts[0]
-            if isinstance(post, Posted) and id(post) in alike and post.partner is not None:
+            if isinstance(post, MessagePost) and id(post) in alike and post.partner is not None:
                 continue
             return _joins(post)
         return None
@@ -284,7 +286,7 @@ class Turn(Struct, frozen=True, kw_only=True, eq=False):
     rank: int
     asked: FunctionCall | None = None
     step: Step | None = None
-    pair: tuple[Posted, Posted] | None = None
+    pair: tuple[MessagePost, MessagePost] | None = None
 
     def place(self, run: Run) -> TurnPlace:
         """Return where the turn is taken."""

@@ -35,7 +35,7 @@ from torch_scenarios.operations.base import Group, Message, Refusal
 from torch_scenarios.reference.matching import (
     CollectiveMatch,
     CollectivePost,
-    Creating,
+    CreationPost,
     Post,
     Series,
     Work,
@@ -192,7 +192,7 @@ class Late(Struct, frozen=True):
                         rank 1 calls at 40 s   Late(at_s=40.0, first=False)
     """
 
-    creating: Creating
+    creating: CreationPost
     at_s: float
     first: bool
 

@@ -95,7 +95,7 @@ class CollectivePost(Post, kw_only=True, eq=False):
         return f"{self.match.group.key}:{self.match.position}"
 
 
-class Posted(Post, kw_only=True, eq=False):
+class MessagePost(Post, kw_only=True, eq=False):
     """A message that a rank sends or receives; `partner` is the other side once they met.
 
     `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
@@ -112,7 +112,7 @@ class Posted(Post, kw_only=True, eq=False):
     payload: Any
     order: int
     nth: int
-    partner: Posted | None = None
+    partner: MessagePost | None = None
     #: of the messages of the run, and which row of it this one is
     number: int = -1
     row: int = 0
@@ -140,7 +140,7 @@ class Posted(Post, kw_only=True, eq=False):
         return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self._number}"
 
 
-class Creating(Post, kw_only=True, eq=False):
+class CreationPost(Post, kw_only=True, eq=False):
     """A rank that called `new_group`.
 
     `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
@@ -354,7 +354,7 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
         return len(self.joined) == self.group.size and len(self.entered) == 1
 
 
-class Forgotten(Exception):
+class HistoryMissingError(Exception):
     """Something is asked of what ranks did together that is not kept: each walks from the start.
 
     Cohorts keep columns and drop what no step looks at any more. Where the walk goes on from them
@@ -364,7 +364,7 @@ class Forgotten(Exception):
     """
 
 
-class Before(Protocol):
+class EarlierMatches(Protocol):
     """What ranks did before they went on by themselves: they were taken together with others.
 
     The walk that goes on from cohorts numbers collectives and messages from where those stopped.
@@ -393,7 +393,7 @@ class CollectiveMatches:
         rank 2           position 0                   position 1
     """
 
-    def __init__(self, before: Before | None = None) -> None:
+    def __init__(self, before: EarlierMatches | None = None) -> None:
         self._before = before
         self._at: dict[tuple[str, int], CollectiveMatch] = {}
         self._next: dict[tuple[str, int], int] = {}
@@ -485,14 +485,14 @@ class Mailbox:
     does not look at tags, all have the same.
     """
 
-    def __init__(self, semantics: Semantics, before: Before | None = None) -> None:
+    def __init__(self, semantics: Semantics, before: EarlierMatches | None = None) -> None:
         self._semantics = semantics
         self._before = None if before is None else before.count_posted
-        self._sends: dict[Address, dict[int, deque[Posted]]] = {}
-        self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
-        self.abandoned: list[Posted] = []
+        self._sends: dict[Address, dict[int, deque[MessagePost]]] = {}
+        self._receives: dict[Address, dict[int | None, deque[MessagePost]]] = {}
+        self.abandoned: list[MessagePost] = []
         #: the messages that have not met, by side and rank; empty where it is to be found out
-        self._left: dict[tuple[bool, int | None], list[Posted]] = {}
+        self._left: dict[tuple[bool, int | None], list[MessagePost]] = {}
         self._groups: frozenset[str] | None = None
         #: whether a rank ever received from anyone
         self.from_anyone = False
@@ -501,16 +501,16 @@ class Mailbox:
         self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
 
     @property
-    def sends(self) -> list[Posted]:
+    def sends(self) -> list[MessagePost]:
         """The sends that no receive has met, in order."""
         return self.find_left(None, sends=True)
 
     @property
-    def receives(self) -> list[Posted]:
+    def receives(self) -> list[MessagePost]:
         """The receives that no send has met, in order."""
         return self.find_left(None, sends=False)
 
-    def find_left(self, rank: int | None, *, sends: bool) -> list[Posted]:
+    def find_left(self, rank: int | None, *, sends: bool) -> list[MessagePost]:
         """Return the messages of a rank (None: of all) that have not met, in order."""
         if not self._left:
             for side, boxes in ((True, self._sends), (False, self._receives)):
@@ -532,7 +532,7 @@ class Mailbox:
         self._left.clear()
         self._groups = None
 
-    def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
+    def post(self, call: Call, group: Group, message: Message, time_s: float) -> MessagePost:
         """Add a message; :meth:`partner_of` then looks for its other side."""
         self._forget()
         self.count += 1
@@ -540,7 +540,7 @@ class Mailbox:
         rank = call.entry.rank
         ends = (group.key, rank, message.peer, message.tag, message.sends)
         nth = self._counts[ends] = self._counts.get(ends, -1) + 1
-        posted = Posted(
+        posted = MessagePost(
             rank=rank,
             call=call,
             time_s=time_s,
@@ -558,23 +558,23 @@ class Mailbox:
         """Count messages from here on: those so far are among what was posted `before`."""
         self._counts.clear()
 
-    def address(self, posted: Posted) -> Address:
+    def address(self, posted: MessagePost) -> Address:
         """Return where a message is to be found by its receiver: group, receiver, tag."""
         message, group = posted.message, posted.group
         receiver = (message.peer or 0) if message.sends else posted.rank
         return group.key, receiver, message.tag if self._semantics.on(group).tags else 0
 
-    def _queue(self, posted: Posted) -> deque[Posted]:
+    def _queue(self, posted: MessagePost) -> deque[MessagePost]:
         address, message = self.address(posted), posted.message
         if message.sends:
             return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
         return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
 
-    def under_way(self, send: Posted) -> int:
+    def under_way(self, send: MessagePost) -> int:
         """Return how many messages were sent before this one on its way, and not received."""
         return sum(post.order < send.order for post in self._queue(send))
 
-    def partner_of(self, posted: Posted) -> Posted | None:
+    def partner_of(self, posted: MessagePost) -> MessagePost | None:
         """Return the opposite side that must meet this one, or None.
 
         A message that an earlier receive from anyone could take waits until nothing else moves:
@@ -599,17 +599,17 @@ class Mailbox:
             return None
         return _first(self._sends.get(address, {}).get(message.peer))
 
-    def candidates(self, receive: Posted) -> list[Posted]:
+    def candidates(self, receive: MessagePost) -> list[MessagePost]:
         """Return the sends that a receive from anyone may take now: the first of each source."""
         sources = self._sends.get(self.address(receive), {})
         return [queue[0] for _, queue in sorted(sources.items()) if queue]
 
-    def open(self) -> list[tuple[Posted, list[Posted]]]:
+    def open(self) -> list[tuple[MessagePost, list[MessagePost]]]:
         """Return the receives from anyone that may take a message now, with what they may take.
 
         In order of their ranks; of those with one address the first.
         """
-        first: dict[Address, Posted] = {}
+        first: dict[Address, MessagePost] = {}
         for address, receives in self._receives.items():
             receive = _first(receives.get(None))
             if receive is not None:
@@ -618,18 +618,18 @@ class Mailbox:
         found = [(receive, self.candidates(receive)) for receive in ordered]
         return [(receive, sends) for receive, sends in found if sends]
 
-    def find_named_receive(self, send: Posted) -> Posted | None:
+    def find_named_receive(self, send: MessagePost) -> MessagePost | None:
         """Return the first receive that names the sender of a message, or None."""
         return _first(self._receives.get(self.address(send), {}).get(send.rank))
 
-    def meet(self, send: Posted, receive: Posted) -> None:
+    def meet(self, send: MessagePost, receive: MessagePost) -> None:
         """Take both out of the box."""
         self._forget()
         self._queue(send).remove(send)
         self._queue(receive).remove(receive)
         send.partner, receive.partner = receive, send
 
-    def withdraw(self, posted: Posted) -> None:
+    def withdraw(self, posted: MessagePost) -> None:
         """Take out a message that its rank gave up."""
         self._forget()
         queue = self._queue(posted)
@@ -638,11 +638,11 @@ class Mailbox:
             self.abandoned.append(posted)
 
 
-def _first(queue: deque[Posted] | None) -> Posted | None:
+def _first(queue: deque[MessagePost] | None) -> MessagePost | None:
     return queue[0] if queue else None
 
 
-def _age(posted: Posted) -> int:
+def _age(posted: MessagePost) -> int:
     return posted.order
 
 
@@ -671,22 +671,22 @@ class Creations:
     """
 
     def __init__(self) -> None:
-        self._at: dict[tuple[Series, int], dict[int, Creating]] = {}
+        self._at: dict[tuple[Series, int], dict[int, CreationPost]] = {}
         self._keys: dict[tuple[Series, int], dict[tuple[int, ...], str]] = {}
         self._numbers: dict[tuple[Series, int], int] = {}
         self._next: dict[tuple[int, Series], int] = {}
         self._named: dict[str, int] = {}
         #: series -> the first of its creations on which ranks disagree
         self._disputed: dict[Series, int] = {}
-        self._alike: dict[tuple[Series, int, str], list[Creating]] = {}
-        self._splits: dict[int, dict[int, Creating]] = {}
+        self._alike: dict[tuple[Series, int, str], list[CreationPost]] = {}
+        self._splits: dict[int, dict[int, CreationPost]] = {}
         #: rank -> how many groups it has named: those of ordinary calls, and those it is in
         self._calls: Counter[int] = Counter()
         self._split: dict[int, int] = {}
         #: rank, series -> the key of the last group that the rank entered there
         self._entered: dict[tuple[int, Series], str] = {}
         #: creations under a name that their rank has used before, for a group that it destroyed
-        self.reused: list[Creating] = []
+        self.reused: list[CreationPost] = []
         #: calls under a name that their rank still uses
         self.refused: list[Call] = []
 
@@ -707,7 +707,7 @@ class Creations:
         """Return the key of the last group that a rank entered in a series, or None."""
         return self._entered.get((rank, series))
 
-    def enter(self, creating: Creating) -> None:
+    def enter(self, creating: CreationPost) -> None:
         """Note that a rank has passed a creation."""
         self._entered[creating.rank, creating.series] = creating.group.key
 
@@ -717,7 +717,7 @@ class Creations:
 
     def create(
         self, call: Call, time_s: float, group: Group, series: Series, *, splits: bool
-    ) -> Creating:
+    ) -> CreationPost:
         """Enter the rank's next creation of a series; its group gets a key that its members share.
 
         `splits`: the rank splits the world for it, as every rank must that makes such a call.
@@ -733,7 +733,7 @@ class Creations:
             nth = self._named.get(group.name, 0)
             self._named[group.name] = nth + 1
             keys[group.ranks] = f"{group.name}#{nth}"
-        creating = Creating(
+        creating = CreationPost(
             rank=rank,
             call=call,
             time_s=time_s,
@@ -753,7 +753,7 @@ class Creations:
             self._splits.setdefault(creating.nth, {})[rank] = creating
         return creating
 
-    def find_splitting(self, creating: Creating) -> dict[int, Creating]:
+    def find_splitting(self, creating: CreationPost) -> dict[int, CreationPost]:
         """Return who splits the world with a rank, by rank; only itself where it does not."""
         if creating.nth is None:
             return {creating.rank: creating}
@@ -763,15 +763,15 @@ class Creations:
         """Return the key that a rank which created the group gave it, or None."""
         return self._keys.get((series, ordinal), {}).get(group.ranks)
 
-    def beside(self, creating: Creating) -> dict[int, Creating]:
+    def beside(self, creating: CreationPost) -> dict[int, CreationPost]:
         """Return who is in the same creation, by rank."""
         return self._at[creating.series, creating.ordinal]
 
-    def alike(self, creating: Creating) -> list[Creating]:
+    def alike(self, creating: CreationPost) -> list[CreationPost]:
         """Return the members that are in the same creation and name the same members."""
         return self._alike[creating.series, creating.ordinal, creating.group.key]
 
-    def present(self, creating: Creating) -> list[Creating]:
+    def present(self, creating: CreationPost) -> list[CreationPost]:
         """Return the members that are in the same creation, whatever members they name."""
         here = self.beside(creating)
         return [here[rank] for rank in creating.group.ranks if rank in here]
@@ -780,7 +780,7 @@ class Creations:
         """Whether ranks disagree on that creation of a series, or on one before it."""
         return self._disputed.get(series, ordinal + 1) <= ordinal
 
-    def all(self) -> list[dict[int, Creating]]:
+    def all(self) -> list[dict[int, CreationPost]]:
         """Return the creations, in the order in which the first rank came."""
         return list(self._at.values())
 

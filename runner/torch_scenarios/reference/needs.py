@@ -33,7 +33,7 @@ from torch_scenarios.operations.base import (
     RemoteCall,
 )
 from torch_scenarios.reference.backends import hosts_of
-from torch_scenarios.reference.schedules import Rest, rest
+from torch_scenarios.reference.schedules import ExaminedRun, rest
 from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.vocabulary import WORLD
 
@@ -164,7 +164,7 @@ def _is_uneven(entry: Entry) -> bool:
     )
 
 
-def _crosses(run: Rest, found: Mapping[str, set[int]]) -> bool:
+def _crosses(run: ExaminedRun, found: Mapping[str, set[int]]) -> bool:
     """Return whether a host that waits at a first message for its receive waits for good.
 
     Not asked of a program that does not come to its end, nor where a receive names no sender. What

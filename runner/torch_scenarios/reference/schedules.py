@@ -30,7 +30,7 @@ from torch_scenarios.operations.base import Local, PointToPoint
 from torch_scenarios.reference.buffers import RACED
 from torch_scenarios.reference.choices import (
     Choice,
-    Merged,
+    MergedOptions,
     NamedReceive,
     Turn,
     TurnChoice,
@@ -42,9 +42,9 @@ from torch_scenarios.reference.diagnoses import faults
 from torch_scenarios.reference.matching import (
     CollectiveMatch,
     CollectivePost,
-    Forgotten,
     FunctionCall,
-    Posted,
+    HistoryMissingError,
+    MessagePost,
     Work,
 )
 from torch_scenarios.reference.semantics import Buffer, Semantics
@@ -60,7 +60,7 @@ from torch_scenarios.reference.walk import Simulation, StartState
 
 
 def rank_trace(
-    rank: int, runs: Sequence[Rest], events: Events, may_block: tuple[Place, ...] = ()
+    rank: int, runs: Sequence[ExaminedRun], events: Events, may_block: tuple[Place, ...] = ()
 ) -> RankTrace:
     """Return one rank's trace; it is blocked for sure only if no schedule lets it go on.
 
@@ -116,7 +116,7 @@ EXPLORING = 0.25
 OPTION_WORK = 10_000
 
 
-class Rest(Struct, frozen=True, kw_only=True):
+class ExaminedRun(Struct, frozen=True, kw_only=True):
     """A run that has come to rest, with everything that is to be said of it.
 
     Of a run that was cut only what it did before is; `ends` is what its ranks hold in the end.
@@ -169,8 +169,8 @@ class Rest(Struct, frozen=True, kw_only=True):
         if not all(match.complete and not match.spoiled for match in run.matches.all()):
             return False
         left = {state.rank: deque(_entries(state)) for state in run.ranks}
-        entered: Counter[CollectiveMatch | Posted] = Counter()
-        waiting: dict[CollectiveMatch | Posted, list[int]] = {}
+        entered: Counter[CollectiveMatch | MessagePost] = Counter()
+        waiting: dict[CollectiveMatch | MessagePost, list[int]] = {}
         ready = deque(left)
         while ready:
             rank = ready.popleft()
@@ -206,7 +206,7 @@ def rest(
     *,
     limits: Limits,
     start: StartState | None = None,
-) -> Rest:
+) -> ExaminedRun:
     """Run the default order to its end. Raises ScenarioError where a value cannot be computed."""
     touched: frozenset[Touched] = frozenset()
     for _ in range(PASSES):
@@ -219,14 +219,14 @@ def rest(
     return _rest(simulation)
 
 
-def _rest(simulation: Simulation) -> Rest:
+def _rest(simulation: Simulation) -> ExaminedRun:
     futures = Futures(simulation)
     if simulation.cut:
         findings = tuple(simulation.findings)
-        return Rest(simulation=simulation, findings=findings, needs=(), futures=futures)
+        return ExaminedRun(simulation=simulation, findings=findings, needs=(), futures=futures)
     ends = _ends(simulation) if simulation.choices else {}
     found, needs = faults(simulation, futures)
-    return Rest(
+    return ExaminedRun(
         simulation=simulation,
         findings=tuple(found),
         needs=tuple(needs),
@@ -243,7 +243,7 @@ def explore(
     *,
     limits: Limits,
     start: StartState | None = None,
-) -> tuple[list[Rest], str | None]:
+) -> tuple[list[ExaminedRun], str | None]:
     """Return the runs of all orders, the default one first, and the bound that was hit, if any.
 
     An order that leads to a state which another was in before is `cut` there.
@@ -287,7 +287,7 @@ class _Node(Struct, kw_only=True, eq=False):
     elsewhere: list[int]
     address: TurnPlace
     here: frozenset[int]
-    same: Merged | None = None
+    same: MergedOptions | None = None
     after: _After = field(default_factory=_After)
 
     def another(self) -> bool:
@@ -296,7 +296,7 @@ class _Node(Struct, kw_only=True, eq=False):
         if not self.options and self.same is not None:
             if self.same.is_doubted(self.address, self.after.named, self.after.left):
                 self.options = list(self.same.options)
-            self.same = Merged()
+            self.same = MergedOptions()
         if not self.options and any(
             address == self.address and sender not in self.here
             for address, sender in self.after.coming
@@ -332,7 +332,7 @@ class _Known(Struct, frozen=True, kw_only=True, eq=False):
 #   between them cannot show, unless the choice at the one brings a new sender to the other
 #   (`_Node.elsewhere`). These are persistent sets.
 # * **Equal messages.** What k senders send alike is one option (`choices.merge_options`), until an
-#   order shows that tells the senders apart (`Merged.is_doubted`).
+#   order shows that tells the senders apart (`MergedOptions.is_doubted`).
 #
 # Where a bound is hit first, the trace says so in its `limits`. A race that was found is found;
 # that none was found is then no proof.
@@ -353,7 +353,7 @@ class _Search:
         start: StartState | None = None,
     ) -> None:
         self._start = start
-        self.runs: list[Rest] = []
+        self.runs: list[ExaminedRun] = []
         self._asked = plan, arrays, semantics
         self._limits, self._observed = limits, observed
         chooses = _from_anyone(plan) or plan.scenario.functions
@@ -481,7 +481,7 @@ class _Search:
                     elsewhere=[at for at in tried if at not in own] if own else [],
                     address=address,
                     here=frozenset(sender for at in own for sender in _senders(options[at])),
-                    same=Merged() if takes_turns else None,
+                    same=MergedOptions() if takes_turns else None,
                 )
             )
         return tried
@@ -575,14 +575,14 @@ def _calls(simulation: Simulation) -> list[FunctionCall]:
     return sorted(posts, key=lambda post: post.order)
 
 
-def _sends(simulation: Simulation) -> list[Posted]:
+def _sends(simulation: Simulation) -> list[MessagePost]:
     """Return all sends of a run, in order of posting."""
     posts = (
         post
         for state in simulation.ranks
         for work in state.works
         for post in work.posts
-        if isinstance(post, Posted) and post.message.sends
+        if isinstance(post, MessagePost) and post.message.sends
     )
     return sorted(posts, key=lambda post: post.order)
 
@@ -670,7 +670,9 @@ def _is_near(value: Any, seen: Any) -> bool:
     return bool(np.allclose(one, two, rtol=NEAR, atol=NEAR, equal_nan=True))
 
 
-def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Posted) -> bool:
+def _admits(
+    simulation: Simulation, observed: Trace, send: MessagePost, receive: MessagePost
+) -> bool:
     """Whether an observed run may have taken this message here, by what its buffer held then."""
     state = simulation.ranks[receive.rank]
     events = observed.ranks[receive.rank].events
@@ -698,7 +700,7 @@ def _fills(payload: Any, seen: Any) -> bool:
 # ---------------------------------------------------------------------------- races
 
 
-def race(runs: list[Rest]) -> Symptom | None:
+def race(runs: list[ExaminedRun]) -> Symptom | None:
     """Return the finding that what ranks hold in the end, or how they end, depends on the order.
 
     It is placed at the earliest receive at which orders with different ends part. What a receive
@@ -758,7 +760,7 @@ def _tell_turns(mine: TurnChoice, theirs: TurnChoice, text: str) -> Symptom:
     )
 
 
-def _find_parting(one: Rest, two: Rest) -> tuple[int, Any, Any]:
+def _find_parting(one: ExaminedRun, two: ExaminedRun) -> tuple[int, Any, Any]:
     """Return the choice at which two orders part, by its number: both took the same before it."""
     mine, theirs = one.simulation.choices, two.simulation.choices
     number = next(
@@ -772,7 +774,9 @@ def _find_parting(one: Rest, two: Rest) -> tuple[int, Any, Any]:
     return number, mine[number], theirs[number]
 
 
-def _find_receive(first: Rest, mine: Choice, theirs: Choice) -> tuple[Posted, tuple[Posted, ...]]:
+def _find_receive(
+    first: ExaminedRun, mine: Choice, theirs: Choice
+) -> tuple[MessagePost, tuple[MessagePost, ...]]:
     """Return the receive at which two orders take different messages, and who may send to it."""
     receives = mine.options[mine.chosen][1], mine.receive
     receive = receives[0] if receives[0].message.peer is None else receives[1]
@@ -782,7 +786,7 @@ def _find_receive(first: Rest, mine: Choice, theirs: Choice) -> tuple[Posted, tu
     )
 
 
-def _divergence(one: Rest, two: Rest) -> str | None:
+def _divergence(one: ExaminedRun, two: ExaminedRun) -> str | None:
     """Return in words what differs between the ends of two orders, or None."""
     pairs = list(zip(one.simulation.ranks, two.simulation.ranks, strict=True))
     for left, right in pairs:
@@ -826,7 +830,7 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def agreed(runs: list[Rest]) -> list[Any]:
+def agreed(runs: list[ExaminedRun]) -> list[Any]:
     """Return each rank's events of the first run; what another run differs in is undefined.
 
     Where a rank goes another way in another order, all that it writes from there on is.
@@ -880,7 +884,7 @@ def _is_kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
     return name in others and equal(value, others[name])
 
 
-class Explored(Orders):
+class ExploredOrders(Orders):
     """The orders of a program that were gone through, as traces made when they are asked for.
 
     A verdict asks of a real run whether some order of arrival explains it. `follow` does not try
@@ -889,7 +893,11 @@ class Explored(Orders):
     """
 
     def __init__(
-        self, plan: Plan, runs: Sequence[Rest], limits: Limits, start: StartState | None = None
+        self,
+        plan: Plan,
+        runs: Sequence[ExaminedRun],
+        limits: Limits,
+        start: StartState | None = None,
     ) -> None:
         self._asked = plan, limits
         self._start = start
@@ -916,13 +924,13 @@ class Explored(Orders):
         return (_trace(run) if met else None), whole
 
 
-def _trace(run: Rest) -> Trace:
+def _trace(run: ExaminedRun) -> Trace:
     ranks = tuple(rank_trace(state.rank, [run], state.events, ()) for state in run.simulation.ranks)
     outcome = "" if run.simulation.cut else run.outcome
     return Trace(backend="reference", outcome=outcome, ranks=ranks, because=_sources(run))
 
 
-def _sources(run: Rest) -> tuple[str, ...]:
+def _sources(run: ExaminedRun) -> tuple[str, ...]:
     """Return in words whose messages the receives from anyone took, rank by rank."""
     senders: dict[int, list[int]] = {}
     turns: dict[int, list[str]] = {}
@@ -969,7 +977,7 @@ HAZARDS_LISTED = 1_000
 # and where it then completes the finding is called what it is, a `buffering_hazard`: it hangs on
 # the day on which the tensors no longer fit.
 def find_unbuffered_rings(
-    plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
+    plan: Plan, arrays: Arrays, main: ExaminedRun, limits: Limits, start: StartState | None = None
 ) -> list[Symptom]:
     """Find rings that only a backend which buffers sends would not be caught in."""
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
@@ -1001,7 +1009,7 @@ def hangs_on_sends(plan: Plan, limits: Limits) -> bool:
     return places[0] != places[1]
 
 
-def _entries(state: RankState) -> Iterator[tuple[CollectiveMatch | Posted, int, bool]]:
+def _entries(state: RankState) -> Iterator[tuple[CollectiveMatch | MessagePost, int, bool]]:
     """Yield what a rank enters (True) and waits for (False), in order, with how many take part."""
     waits: dict[int, list[Work]] = {}
     for work in state.works:
@@ -1015,15 +1023,15 @@ def _entries(state: RankState) -> Iterator[tuple[CollectiveMatch | Posted, int, 
                 yield exchange, size, False
 
 
-def _exchanges(work: Work) -> dict[CollectiveMatch | Posted, int]:
+def _exchanges(work: Work) -> dict[CollectiveMatch | MessagePost, int]:
     """Return what a call takes part in, each with how many do; a message is its earlier side."""
-    found: dict[CollectiveMatch | Posted, int] = {}
+    found: dict[CollectiveMatch | MessagePost, int] = {}
     for post in work.posts:
         if post.past:
             continue
         if isinstance(post, CollectivePost):
             found[post.match] = post.match.group.size
-        elif isinstance(post, Posted):
+        elif isinstance(post, MessagePost):
             found[min(post, post.partner or post, key=lambda side: side.order)] = 2
     return found
 
@@ -1035,7 +1043,7 @@ _LEFT_EARLY = (
 )
 
 
-def early_leavers(strict: Rest) -> list[Symptom]:
+def early_leavers(strict: ExaminedRun) -> list[Symptom]:
     """Find rings that only a backend is caught in whose collectives wait for every member.
 
     A program must not rely on a broadcast's source leaving before its leaves have come, nor on
@@ -1062,7 +1070,7 @@ def _early(ring: Symptom) -> Symptom:
 NONE: frozenset[Place] = frozenset()
 
 
-def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, ...]]:
+def may_stand(runs: list[ExaminedRun], strict: ExaminedRun | None) -> dict[int, tuple[Place, ...]]:
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 
     That is: in a collective that is incomplete, or whose members disagree; where it meets a message
@@ -1102,7 +1110,7 @@ def _order(
     return made
 
 
-def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
+def _open_places(main: ExaminedRun) -> Iterator[tuple[int, Place]]:
     for match in main.simulation.matches.all():
         if match.complete and not match.spoiled:
             continue
@@ -1119,7 +1127,7 @@ def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
                 yield rank, (creating.call.step.index, creating.call.iteration)
 
 
-def _find_cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
+def _find_cancelled(main: ExaminedRun) -> Iterator[tuple[int, Place]]:
     """Yield where ranks met a message whose handle was dropped, and where that was.
 
     A backend may take such a message back that has not met its other side (Gloo does), and the one
@@ -1131,9 +1139,9 @@ def _find_cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
             if not state.gave_up(work):
                 continue
             for post in work.posts:
-                if post.past and isinstance(post, Posted):
-                    raise Forgotten
-                partner = post.partner if isinstance(post, Posted) else None
+                if post.past and isinstance(post, MessagePost):
+                    raise HistoryMissingError
+                partner = post.partner if isinstance(post, MessagePost) else None
                 if partner is not None and partner.work is not None and partner.work.waited:
                     yield state.rank, (work.call.step.index, work.call.iteration)
                     yield partner.rank, (partner.call.step.index, partner.call.iteration)
@@ -1141,7 +1149,9 @@ def _find_cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
                         yield partner.rank, partner.work.waited_at
 
 
-def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, frozenset[Place]]]:
+def _later(
+    main: ExaminedRun, first: int, open_ranks: set[int]
+) -> Iterator[tuple[int, frozenset[Place]]]:
     """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too.
 
     What is the same for many ranks is one set.

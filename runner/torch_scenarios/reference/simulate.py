@@ -31,9 +31,9 @@ from torch_scenarios.model.tolerance import propagate_error
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.operations.base import RemoteCall
 from torch_scenarios.reference import schedules
-from torch_scenarios.reference.backends import Forecasts, Together
+from torch_scenarios.reference.backends import Forecasts, JointRun
 from torch_scenarios.reference.diagnoses import diagnose
-from torch_scenarios.reference.matching import Forgotten, apart
+from torch_scenarios.reference.matching import HistoryMissingError, apart
 from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import RankState
 from torch_scenarios.reference.symptoms import Symptom, place, several
@@ -59,19 +59,19 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     return replace(trace, forecasts=Forecasts(plan, trace, limits, together), drift=drift)
 
 
-def _read(plan: Plan, limits: Limits) -> tuple[Trace, Together | None]:
+def _read(plan: Plan, limits: Limits) -> tuple[Trace, JointRun | None]:
     """Return what the plan must do, by the engine that pays; and what ranks did together."""
     if plan.world_size >= MANY:
-        from torch_scenarios.reference.vector import Beyond, Finished, take_together
+        from torch_scenarios.reference.vector import CohortError, CohortRun, take_together
 
         opened = account()
         left = opened.bytes_left if opened else 0
         try:
             found = take_together(plan, limits)
-            if isinstance(found, Finished):
+            if isinstance(found, CohortRun):
                 return found.trace, found
             return walk(plan, limits, found), None
-        except (Beyond, Forgotten):
+        except (CohortError, HistoryMissingError):
             # the program has something that only the engine below knows, from the beginning
             if opened:
                 opened.bytes_left = left  # what was held is there no more
@@ -92,7 +92,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     opened = set().union(
         *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
     )
-    disputed: list[schedules.Rest] = []
+    disputed: list[schedules.ExaminedRun] = []
     if main.disputes():
         disputed = [
             schedules.rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)
@@ -124,7 +124,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
         notes=tuple(main.simulation.notes),
-        orders=schedules.Explored(plan, orders, limits, start) if len(orders) > 1 else (),
+        orders=schedules.ExploredOrders(plan, orders, limits, start) if len(orders) > 1 else (),
         traffic=main.simulation.traffic,
         duration_s=main.duration_s,
     )
@@ -134,7 +134,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     return made
 
 
-def _by_order(orders: list[schedules.Rest], raced: Symptom | None) -> list[Symptom]:
+def _by_order(orders: list[schedules.ExaminedRun], raced: Symptom | None) -> list[Symptom]:
     """Return all findings; those that only some orders show are sides of the race."""
     kinds = [{finding.kind for finding in run.findings} for run in orders if not run.simulation.cut]
     always = set.intersection(*kinds)

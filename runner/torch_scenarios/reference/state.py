@@ -20,7 +20,7 @@ from torch_scenarios.model.trace import Event, Events
 from torch_scenarios.operations.base import Entry, RemoteCall
 from torch_scenarios.reference.matching import (
     CollectiveMatches,
-    Creating,
+    CreationPost,
     Creations,
     Mailbox,
     Streams,
@@ -648,7 +648,7 @@ class Run(Protocol):
     streams: Streams
     creations: Creations
     #: rank -> the creation that it waits in
-    creating: dict[int, Creating]
+    creating: dict[int, CreationPost]
     findings: list[Symptom]
     #: the outcomes that a run may show in place of the predicted one
     opened: set[str]

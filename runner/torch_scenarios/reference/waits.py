@@ -23,10 +23,10 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.reference.matching import (
     CollectivePost,
-    Creating,
+    CreationPost,
     FunctionCall,
+    MessagePost,
     Post,
-    Posted,
     Series,
 )
 from torch_scenarios.reference.rules.collective import needs
@@ -118,7 +118,7 @@ def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
 
 
 def _alone(run: Run, post: Post) -> Need:
-    if isinstance(post, Posted):
+    if isinstance(post, MessagePost):
         because = ("to receive" if post.message.sends else "to send") + on(run, post)
         if post.message.peer is not None:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
@@ -126,7 +126,7 @@ def _alone(run: Run, post: Post) -> Need:
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
     if isinstance(post, FunctionCall):
         return Need(waiters=(post,), peers=(post.to,), because=f"to run `{post.function.name}`")
-    assert isinstance(post, Creating)
+    assert isinstance(post, CreationPost)
     if run.semantics.on(post.group).splits:
         split = run.creations.find_splitting(post)
         absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
@@ -234,9 +234,9 @@ class Futures:
         Neither moves before the other: what lies beyond does not matter.
         """
         return (
-            isinstance(post, Posted)
+            isinstance(post, MessagePost)
             and any(
-                isinstance(other, Posted)
+                isinstance(other, MessagePost)
                 and other.done_s is None
                 and other.message.sends != post.message.sends
                 and other.message.peer == post.rank
@@ -250,14 +250,14 @@ class Futures:
     def _brings(self, post: Post, peer: int) -> str:
         if isinstance(post, CollectivePost):
             return self._joins(post, peer)
-        if isinstance(post, Posted):
+        if isinstance(post, MessagePost):
             wanted = [message for call in self.of(peer) for message in messages_of(call)]
             tags = self._run.semantics.on(post.group).tags
             late = any(_answers(post, message, tags=tags) for message in wanted)
             return "late" if late else "never"
         if isinstance(post, FunctionCall):
             return "never"  # every rank serves for as long as its process lives
-        assert isinstance(post, Creating)
+        assert isinstance(post, CreationPost)
         return self._creates(post, peer)
 
     def _joins(self, post: CollectivePost, peer: int) -> str:
@@ -274,7 +274,7 @@ class Futures:
             return "never"
         return "late" if coming[ahead].operation is post.operation else "other"
 
-    def _creates(self, post: Creating, peer: int) -> str:
+    def _creates(self, post: CreationPost, peer: int) -> str:
         creations = self._run.creations
         if peer in creations.beside(post):
             return "other"
@@ -284,7 +284,7 @@ class Futures:
         return "late" if ahead < coming else "never"
 
 
-class AtRest(Struct, frozen=True, kw_only=True):
+class StoppedRun(Struct, frozen=True, kw_only=True):
     """A run that has come to rest, as diagnoses look at it; `found` is what is found so far.
 
     Each module of :mod:`torch_scenarios.reference.diagnoses` gets one, and returns symptoms. They
@@ -306,7 +306,7 @@ def messages_of(call: Call) -> tuple[Message, ...]:
     return operation.messages(call.entry)
 
 
-def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
+def _answers(post: MessagePost, message: Message, *, tags: bool) -> bool:
     return (
         message.sends != post.message.sends
         and (not tags or message.tag == post.message.tag)
@@ -314,7 +314,7 @@ def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
     )
 
 
-def on(run: Run, post: Posted) -> str:
+def on(run: Run, post: MessagePost) -> str:
     """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
     several_groups = len(run.mailbox.groups) > 1
     return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""

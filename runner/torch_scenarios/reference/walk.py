@@ -111,7 +111,7 @@ from torch_scenarios.reference.symptoms import Symptom
 Choosing: TypeAlias = Callable[["Simulation", Sequence[Any]], Sequence[int]]
 
 
-class StartState(matching.Before, Protocol):
+class StartState(matching.EarlierMatches, Protocol):
     """Where ranks have come to before they go on by themselves, and what they have under way.
 
     :class:`torch_scenarios.reference.vector.remainder.Remainder` is one. The walk knows it by this
@@ -132,7 +132,7 @@ class StartState(matching.Before, Protocol):
 
     def enter(
         self, state: RankState, matches: matching.CollectiveMatches, mailbox: matching.Mailbox, /
-    ) -> list[matching.CollectivePost | matching.Posted]:
+    ) -> list[matching.CollectivePost | matching.MessagePost]:
         """Let a rank have under way what it has; returns what waits for others."""
 
 
@@ -193,7 +193,7 @@ class Simulation:
         self.streams = matching.Streams(semantics)
         self.creations = matching.Creations()
         #: rank -> the creation that it waits in
-        self.creating: dict[int, matching.Creating] = {}
+        self.creating: dict[int, matching.CreationPost] = {}
         #: step -> the calls of a collective on ranks that are not in its group, by rank
         self.outside: dict[int, dict[int, Call]] = {}
         #: the indexes of two steps that met in a collective -> a call of each
@@ -215,7 +215,7 @@ class Simulation:
         #: whether some result was off by its slack
         self.moved = self._trained
         #: the sends that a buffer took before their receive was posted
-        self.early: list[matching.Posted] = []
+        self.early: list[matching.MessagePost] = []
         #: what functions share with the steps of the ranks that they run on
         self.procedures = Procedures(plan.scenario)
         #: calls of functions that have not run, in order, and how many there were
@@ -224,7 +224,7 @@ class Simulation:
         #: where a rank waits again for a message's work: its place
         self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
         #: messages that met although their tags differ: send and receive
-        self.crossed: list[tuple[matching.Posted, matching.Posted]] = []
+        self.crossed: list[tuple[matching.MessagePost, matching.MessagePost]] = []
         self.ledger = Ledger(limits) if start is None else start.ledger()
         self._ready: deque[RankState] = deque()
         #: what a call has just enqueued and nothing holds back: it begins at the end of the turn
@@ -283,7 +283,7 @@ class Simulation:
         for post in waiting:
             if isinstance(post, matching.CollectivePost) or post.message.sends:
                 post.tainted = post.tainted or self.touch(post)
-            if isinstance(post, matching.Posted):
+            if isinstance(post, matching.MessagePost):
                 if post.partner is None:
                     self._match(post)
             elif post.done_s is None:
@@ -292,7 +292,8 @@ class Simulation:
     def _spoil_past(self) -> None:
         """Leave undefined what collectives brought before, where a member touches its tensor since.
 
-        Raises Forgotten where a member has waited for it before: what it did then is not undone.
+        Raises HistoryMissingError where a member has waited for it before: what it did then is not
+        undone.
         """
         links = {link for link, _ in self.touched}
         found: dict[str, list[matching.CollectivePost]] = {}
@@ -301,11 +302,11 @@ class Simulation:
                 found.setdefault(post.link, []).append(post)
         for posts in found.values():
             if len(posts) < posts[0].match.group.size:
-                raise matching.Forgotten
+                raise matching.HistoryMissingError
             for post in posts:
                 post.outcome = collective.spoil(post, buffers.RACED)
 
-    def touch(self, post: matching.CollectivePost | matching.Posted) -> Undefined | None:
+    def touch(self, post: matching.CollectivePost | matching.MessagePost) -> Undefined | None:
         """Return what others get of a tensor that is known to be touched meanwhile, or None.
 
         A rank that writes into the input of an async all_reduce before its `wait` races with the
@@ -632,14 +633,14 @@ class Simulation:
         for at, member in enumerate(members if made else ()):
             self.traffic.weigh(member.number, sum(call.sent[at] for call in made), parts)
 
-    def _post(self, work: matching.Work) -> list[matching.Posted]:
+    def _post(self, work: matching.Work) -> list[matching.MessagePost]:
         """Post the messages of a call, in the order of its list.
 
         Between the same two ranks with the same tag a receive takes the first send that is left
         (MPI 4.1, 3.5), so that the order within a list matters. All begin together: one of a list
         waits for none before it.
         """
-        call, posts = work.call, list[matching.Posted]()
+        call, posts = work.call, list[matching.MessagePost]()
         for each in work.messages:
             group = each.group or call.entry.group
             post = self.mailbox.post(call, group, each, work.start_s)
@@ -660,7 +661,7 @@ class Simulation:
         work.hold(posts)
         return posts
 
-    def _match(self, post: matching.Posted) -> None:
+    def _match(self, post: matching.MessagePost) -> None:
         """Let a message meet its other side, or leave its sender if a buffer takes it.
 
         A send whose receive is not posted yet waits with a rendezvous. A buffer with room lets it
@@ -673,7 +674,7 @@ class Simulation:
         effects = message.buffer(post, self.semantics, self.mailbox.under_way)
         self.apply(self.ranks[post.rank], effects)
 
-    def _pass_on(self, send: matching.Posted, receive: matching.Posted) -> None:
+    def _pass_on(self, send: matching.MessagePost, receive: matching.MessagePost) -> None:
         """Let a message arrive: both ends are done, and the receiver holds what was sent.
 
         Where a backend does not look at tags (NCCL), the messages of two ranks meet in the order of
@@ -906,18 +907,18 @@ class Simulation:
         post = effect.post
         if isinstance(post, matching.CollectivePost):
             post.entry = replace(post.entry, arguments=frozen_arguments(post.entry))
-        elif isinstance(post, matching.Posted):
+        elif isinstance(post, matching.MessagePost):
             post.payload = frozen(post.payload)
             self.early.append(post)
 
     def _spoil(self, _: RankState, effect: Spoil) -> None:
         """Note a disagreement of those who met.
 
-        Raises Forgotten where one of them had entered together with other ranks, and has passed:
-        walked from the beginning it might have come last, and got nothing.
+        Raises HistoryMissingError where one of them had entered together with other ranks, and has
+        passed: walked from the beginning it might have come last, and got nothing.
         """
         if any(each in self.entered and each.done_s is not None for each in effect.members):
-            raise matching.Forgotten
+            raise matching.HistoryMissingError
         effect.match.spoiled = effect.match.spoiled or effect.symptom.name
         self.opened |= effect.opened
         self.findings.append(effect.symptom)
@@ -928,7 +929,7 @@ class Simulation:
         if post.done_s is None:
             post.done_s = effect.time_s
         state = self.ranks[post.rank]
-        if isinstance(post, matching.Creating):
+        if isinstance(post, matching.CreationPost):
             del self.creating[post.rank]
             if post.failed_s is None:
                 self.creations.enter(post)
@@ -950,7 +951,7 @@ class Simulation:
             for post in work.posts:
                 if isinstance(post, matching.CollectivePost) and post.done_s is None:
                     post.match.withdraw(post)
-                if isinstance(post, matching.Posted):
+                if isinstance(post, matching.MessagePost):
                     self.mailbox.withdraw(post)
 
     def _raise(self, state: RankState, effect: Raise) -> None:
@@ -1149,7 +1150,7 @@ class Simulation:
         depends on the order of arrival.
         """
         scope = state.process.scope
-        if argument is not None or not isinstance(post, matching.Posted):
+        if argument is not None or not isinstance(post, matching.MessagePost):
             if self.brought:
                 self.brought.difference_update((state.rank, name) for name in names)
             return
@@ -1178,7 +1179,7 @@ class Simulation:
         """
         for work in works:
             for post in work.posts:
-                if isinstance(post, matching.Posted):
+                if isinstance(post, matching.MessagePost):
                     self.traffic.finish(state.rank, post.number, post.row)
                 elif isinstance(post, matching.CollectivePost) and post.number >= 0:
                     self.traffic.finish(state.rank, post.number, None)
@@ -1345,7 +1346,7 @@ class Simulation:
             state.process.storing = None
             for post in (post for work in state.works for post in work.posts):
                 post.work = None
-                if isinstance(post, matching.Posted) and post.message.sends:
+                if isinstance(post, matching.MessagePost) and post.message.sends:
                     post.partner = None
 
 

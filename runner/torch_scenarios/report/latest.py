@@ -34,7 +34,7 @@ MOST_EVENTS = 50_000
 MOST_CHARACTERS = 50_000_000
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class LatestCase(Struct, frozen=True, kw_only=True):
     """A case of the latest run: its verdict, and its timelines where there was a trace.
 
     `scenario show --last` draws it without running anything again: a failure that comes once in a
@@ -114,7 +114,7 @@ def _line(result: Result) -> str:
     return clean_json(json.dumps(row, separators=(",", ":"), ensure_ascii=False))
 
 
-def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]:
+def latest(folder: Path, wanted: str = "") -> tuple[LatestCase | None, dict[str, str]]:
     """Return the first case of the latest run with `wanted` in its name; every name and verdict.
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.
@@ -142,8 +142,8 @@ def _unreadable(path: Path) -> ScenarioError:
     return ScenarioError([Problem(code="no_latest_run", message=message, hint=hint)])
 
 
-def _read_row(row: _Row) -> Kept:
-    return Kept(
+def _read_row(row: _Row) -> LatestCase:
+    return LatestCase(
         name=row.name,
         status=row.status,
         predicted=None if row.predicted is None else unpack(row.predicted),

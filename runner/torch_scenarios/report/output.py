@@ -132,7 +132,7 @@ def _open_pending(path: Path) -> tuple[PendingFile | None, TextIO]:
 MOST_WAITING = 4
 
 
-class Aside:
+class BackgroundThread:
     """A thread that does one thing after the other, begun with the first of them.
 
     What is done must not raise.
@@ -236,7 +236,7 @@ class Reports:
         if terminal is not None:
             self._entries.insert(0, _Entry("for people", terminal, essential=True))
         self._begun = False
-        self._aside = Aside()
+        self._aside = BackgroundThread()
         self.traces = self.costs = False
         #: whether a report tells how a case ends that passes
         self.endings = False

@@ -7,7 +7,7 @@ that it makes of a model to `TRAINEES`.
 from __future__ import annotations
 
 from torch_scenarios.operations.base import Caller
-from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.alone import SingleRank
 from torch_scenarios.strategies.data_parallel import (
     DataParallel,
     DistributedDataParallel,
@@ -53,7 +53,7 @@ LEFT_OUT: dict[str, str] = {
 
 #: the strategies of a model, in order -> one rank of it
 TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
-    (): Alone,
+    (): SingleRank,
     ("DistributedDataParallel",): DataParallel,
     ("DistributedDataParallel", "ZeroRedundancyOptimizer"): DataParallel,
     ("fully_shard",): FullySharded,

@@ -10,7 +10,7 @@ from torch_scenarios.strategies.model import TrainStep
 from torch_scenarios.strategies.trainee import Trainee
 
 
-class Alone(Trainee):
+class SingleRank(Trainee):
     """A rank that computes all of what it is given, and sends nothing.
 
     It is what a model without `parallel:` is on each rank. With the same rows everywhere it is what

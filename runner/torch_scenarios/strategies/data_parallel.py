@@ -25,7 +25,7 @@ from torch_scenarios.modules.optimizer import UpdateBound
 from torch_scenarios.operations.base import Caller, Group, Part
 from torch_scenarios.operations.placement import call
 from torch_scenarios.operations.save import broadcast_value
-from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.alone import SingleRank
 from torch_scenarios.strategies.checkpoint import Checkpoint
 from torch_scenarios.strategies.comm_hooks import Bucket, Hook, hook_of
 from torch_scenarios.strategies.model import (
@@ -356,7 +356,7 @@ class NoInputError(Exception):
     """
 
 
-class DataParallel(Alone):
+class DataParallel(SingleRank):
     """One rank of a model under `DistributedDataParallel`, with or without ZeRO.
 
     It divides gradients by the number of ranks and sums them, bucket by bucket, in the order in

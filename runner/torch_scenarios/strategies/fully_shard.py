@@ -29,7 +29,7 @@ from torch_scenarios.operations.placement import (
     pad,
     shard,
 )
-from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.alone import SingleRank
 from torch_scenarios.strategies.model import Arrays, Calls, Strategy, TrainStep, unknown_label
 from torch_scenarios.strategies.one_process import clip_by_norm, squares
 from torch_scenarios.strategies.trainee import slice_part, sum_over, sum_partial
@@ -173,7 +173,7 @@ def dtype_named(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-class FullySharded(Alone):
+class FullySharded(SingleRank):
     """One rank of a model under `fully_shard`.
 
     A parameter of r rows over n ranks is cut as `torch.chunk` cuts it: 5 rows over 4 ranks are 2,

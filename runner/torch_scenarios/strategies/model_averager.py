@@ -14,7 +14,7 @@ import numpy as np
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller
-from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.alone import SingleRank
 from torch_scenarios.strategies.data_parallel import DataParallel
 from torch_scenarios.strategies.model import Arrays, Calls, Model, Strategy
 from torch_scenarios.strategies.trainee import sum_over
@@ -86,7 +86,7 @@ class Averages:
         self._steps += 1
 
 
-class ModelAveraged(Alone):
+class ModelAveraged(SingleRank):
     """One rank of a model whose weights are averaged every few steps.
 
     Between two averages each rank trains by itself, so that there is no process which has the same:

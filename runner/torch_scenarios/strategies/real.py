@@ -19,7 +19,7 @@ from torch_scenarios.strategies.model import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
 
-class Real:
+class TorchModel:
     """A model in the worker.
 
     `module` is the plain module, `forward` what is called with a batch, `optimizer` torch's own;

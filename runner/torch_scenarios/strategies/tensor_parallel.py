@@ -37,7 +37,7 @@ from torch_scenarios.operations.placement import (
     placement_of,
     shard,
 )
-from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.alone import SingleRank
 from torch_scenarios.strategies.fully_shard import FullySharded
 from torch_scenarios.strategies.model import Arrays, Calls, LeftOutError, Strategy, TrainStep
 from torch_scenarios.strategies.one_process import clip_by_norm, squares
@@ -221,12 +221,12 @@ def _style(label: str, given: Any) -> Style:
     )
 
 
-class Flowing(Struct, frozen=True, kw_only=True):
+class ActivationPart(Struct, frozen=True, kw_only=True):
     """A tensor between two layers: what the rank holds of it.
 
     `placement` is how it lies, and `shape` that of the whole; None is a plain tensor.
 
-        Flowing(local=[4, 2], placement=Shard(1), shape=(4, 8))      two of eight features
+        ActivationPart(local=[4, 2], placement=Shard(1), shape=(4, 8))      two of eight features
 
     A plain tensor next to one that is distributed is what torch refuses (`MixedTensorsError`): it
     knows no layout for the sum of both.
@@ -249,7 +249,7 @@ class MixedTensorsError(Exception):
     """
 
 
-class TensorParallel(Alone):
+class TensorParallel(SingleRank):
     """One rank of a model under `parallelize_module`.
 
     Its gradients are those of its own features, and are not summed: no other rank has them. The
@@ -366,7 +366,7 @@ class TensorParallel(Alone):
 
     # ------------------------------------------------------------------ placements on the way
 
-    def _move(self, value: Flowing, wanted: Placement) -> Way:
+    def _move(self, value: ActivationPart, wanted: Placement) -> Way:
         """Bring a distributed tensor, or its gradient, to a placement."""
         now = value.placement
         assert now is not None
@@ -375,9 +375,9 @@ class TensorParallel(Alone):
             mesh="", groups=(self._tp,), placements=(now,), shape=value.shape, rank=self.rank
         )
         local = yield from layout.redistribute((wanted,), value.local)
-        return Flowing(local=local, placement=wanted, shape=value.shape)
+        return ActivationPart(local=local, placement=wanted, shape=value.shape)
 
-    def _take(self, x: Flowing, placement: Placement) -> Flowing:
+    def _take(self, x: ActivationPart, placement: Placement) -> ActivationPart:
         """Take a plain tensor for one that lies so; a distributed one is what it is."""
         if x.placement is not None:
             return x
@@ -385,28 +385,30 @@ class TensorParallel(Alone):
         shape = list(x.local.shape)
         if lies.is_shard:
             shape[lies.dim] *= self._tp.size
-        return Flowing(local=x.local, placement=lies, shape=tuple(shape))
+        return ActivationPart(local=x.local, placement=lies, shape=tuple(shape))
 
     def compute(
         self, params: Arrays, order: TrainStep, x: Array, y: Array
     ) -> Generator[Part, None, tuple[Array, Arrays]]:
         """Go forward and backward, layer by layer."""
         layers = self.model.network.without(order.skip).layers
-        made, saved, _ = yield from self._layers(layers, "", params, Flowing(local=x), learns=False)
+        made, saved, _ = yield from self._layers(
+            layers, "", params, ActivationPart(local=x), learns=False
+        )
         if made.placement is None:
             # parts that a rank takes for a whole make another shape than one process has
             self.model.loss.fit(made.local.shape, y.shape)
             loss, dy = self.model.loss.value(made.local, y)
-            given = Flowing(local=dy)
+            given = ActivationPart(local=dy)
         elif not made.placement.is_shard:
             loss, dy = self.model.loss.value(made.local, y)
-            given = Flowing(local=dy, placement=made.placement, shape=made.shape)
+            given = ActivationPart(local=dy, placement=made.placement, shape=made.shape)
         else:
             loss, given = self._loss_of_a_part(made, y)
         uneven = self._gathers_its_terms(made)
         if uneven:
             terms, _ = self.model.loss.terms(made.local, self._cut(made, y))
-            laid = Flowing(local=terms, placement=made.placement, shape=made.shape)
+            laid = ActivationPart(local=terms, placement=made.placement, shape=made.shape)
             whole = yield from self._move(laid, REPLICATE)
             loss = np.asarray(whole.local.mean(), terms.dtype)
         grads: Arrays = {}
@@ -426,7 +428,7 @@ class TensorParallel(Alone):
             x, y = narrow_floats(order.input), narrow_floats(order.target)
         super().know_loss(order, x, y)
 
-    def _gathers_its_terms(self, made: Flowing) -> bool:
+    def _gathers_its_terms(self, made: ActivationPart) -> bool:
         """Whether `mean` has parts of several sizes before it, which it gathers first.
 
         `mse_loss` does not, and has a wrong mean: a fault of torch (2.13 and 2.14).
@@ -437,7 +439,7 @@ class TensorParallel(Alone):
         uneven = lies.is_shard and made.shape[lies.dim] % self._tp.size != 0
         return uneven and self.model.loss.reduction == "mean"
 
-    def _cut(self, made: Flowing, y: Array) -> Array:
+    def _cut(self, made: ActivationPart, y: Array) -> Array:
         """Return the target as the output lies; it may be cut already."""
         placement: Any = made.placement
         if not placement.is_shard or y.shape == made.local.shape:
@@ -445,14 +447,16 @@ class TensorParallel(Alone):
         sizes = chunks(y.shape[placement.dim], self._tp.size)
         return slice_part(y, sizes, self._at, placement.dim)
 
-    def _loss_of_a_part(self, made: Flowing, y: Array) -> tuple[Array, Flowing]:
+    def _loss_of_a_part(self, made: ActivationPart, y: Array) -> tuple[Array, ActivationPart]:
         """Return what this rank adds to the loss, and the gradient of what it has."""
         terms, dy = self.model.loss.terms(made.local, self._cut(made, y))
         mean = self.model.loss.reduction != "sum"
         count = max(1, int(np.prod(made.shape))) if mean else 1
         kind = made.local.dtype.type
         loss = np.asarray(terms.sum() / kind(count), made.local.dtype)
-        return loss, Flowing(local=dy / kind(count), placement=made.placement, shape=made.shape)
+        return loss, ActivationPart(
+            local=dy / kind(count), placement=made.placement, shape=made.shape
+        )
 
     # ------------------------------------------------------------------ forward
 
@@ -461,7 +465,7 @@ class TensorParallel(Alone):
         layers: tuple[tuple[str, Layer], ...],
         prefix: str,
         params: Params,
-        x: Flowing,
+        x: ActivationPart,
         *,
         learns: bool,
     ) -> Way:
@@ -474,33 +478,35 @@ class TensorParallel(Alone):
             saved.append((name, layer, inner(params, label), kept))
         return x, saved, learns
 
-    def _layer(self, name: str, layer: Any, own: Params, x: Flowing, *, learns: bool) -> Way:
+    def _layer(self, name: str, layer: Any, own: Params, x: ActivationPart, *, learns: bool) -> Way:
         """Go forward through one layer, with what its style does before and after it."""
         style = self._plan.get(name)
         entered = x
         if style is not None and style.kind != LEAVING:
             x = yield from self._move(self._take(x, style.input), style.wanted)
             if style.kind == ENTRY and style.local:
-                x = Flowing(local=x.local)
+                x = ActivationPart(local=x.local)
         y, kept = yield from self._inside(name, layer, own, x, learns=learns)
         before = y
         if style is not None and style.kind != ENTRY:
             y = yield from self._move(self._take(y, style.made), style.output)
             y = self._with_bias(style, layer, own, y)
             if style.local:
-                y = Flowing(local=y.local)
+                y = ActivationPart(local=y.local)
         return y, (entered, before, kept, learns)
 
-    def _inside(self, name: str, layer: Any, own: Params, x: Flowing, *, learns: bool) -> Way:
+    def _inside(
+        self, name: str, layer: Any, own: Params, x: ActivationPart, *, learns: bool
+    ) -> Way:
         style = self._plan.get(name)
         if style is not None and style.kind == COLUMN:
             y = x.local @ own["weight"].T
             y = y + own["bias"] if layer.bias else y
             shape = (*x.shape[:-1], layer.out_features)
-            return Flowing(local=y, placement=shard(len(shape) - 1), shape=shape), x
+            return ActivationPart(local=y, placement=shard(len(shape) - 1), shape=shape), x
         if style is not None and style.kind == ROW:
             shape = (*x.shape[:-1], layer.out_features)
-            return Flowing(local=x.local @ own["weight"].T, placement=SUM, shape=shape), x
+            return ActivationPart(local=x.local @ own["weight"].T, placement=SUM, shape=shape), x
         if isinstance(layer, CausalSelfAttention):
             return (yield from self._attention(name, layer, own, x, learns=learns))
         if isinstance(layer, Sequential):
@@ -509,13 +515,13 @@ class TensorParallel(Alone):
             )
             if isinstance(layer, Residual):
                 local = x.local + made.local
-                made = Flowing(local=local, placement=made.placement, shape=made.shape)
+                made = ActivationPart(local=local, placement=made.placement, shape=made.shape)
             return made, (x, saved)
         local, kept = layer.forward(own, x.local)
-        return Flowing(local=local, placement=x.placement, shape=x.shape), kept
+        return ActivationPart(local=local, placement=x.placement, shape=x.shape), kept
 
     def _attention(
-        self, name: str, layer: CausalSelfAttention, own: Params, x: Flowing, *, learns: bool
+        self, name: str, layer: CausalSelfAttention, own: Params, x: ActivationPart, *, learns: bool
     ) -> Way:
         layers, kept = dict(layer.layers), {}
         entered = []
@@ -526,13 +532,15 @@ class TensorParallel(Alone):
             entered.append(y)
         mixed, attended = layer.attend(*(each.local for each in entered))
         first = entered[0]
-        between = Flowing(local=mixed, placement=first.placement, shape=first.shape)
+        between = ActivationPart(local=mixed, placement=first.placement, shape=first.shape)
         y, kept[EXIT] = yield from self._layer(
             f"{name}.{EXIT}", layers[EXIT], inner(own, EXIT), between, learns=True
         )
         return y, (kept, attended, first)
 
-    def _with_bias(self, style: Style, layer: Any, own: Params, y: Flowing) -> Flowing:
+    def _with_bias(
+        self, style: Style, layer: Any, own: Params, y: ActivationPart
+    ) -> ActivationPart:
         if style.kind != ROW or not layer.bias:
             return y
         bias = own["bias"]
@@ -540,11 +548,11 @@ class TensorParallel(Alone):
         if y.placement.is_shard and y.placement.dim == len(y.shape) - 1:
             bias = slice_part(bias, chunks(len(bias), self._tp.size), self._at, 0)
         local = np.asarray(y.local + bias, y.local.dtype)
-        return Flowing(local=local, placement=y.placement, shape=y.shape)
+        return ActivationPart(local=local, placement=y.placement, shape=y.shape)
 
     # ------------------------------------------------------------------ back
 
-    def _layers_back(self, saved: list[Any], dy: Flowing, grads: Arrays) -> Way:
+    def _layers_back(self, saved: list[Any], dy: ActivationPart, grads: Arrays) -> Way:
         for name, layer, own, kept in reversed(saved):
             dy = yield from self._layer_back(name, layer, own, kept, dy, grads)
             yield from self.went_back(name, grads)
@@ -565,7 +573,7 @@ class TensorParallel(Alone):
     # all_reduce of dx. Torch leaves it out where no layer before has parameters (`learns`): then no
     # one asks for dx.
     def _layer_back(
-        self, name: str, layer: Any, own: Params, kept: Any, dy: Flowing, grads: Arrays
+        self, name: str, layer: Any, own: Params, kept: Any, dy: ActivationPart, grads: Arrays
     ) -> Way:
         """Go back through one layer; the gradient lies as the tensor lay."""
         entered, before, inside, learns = kept
@@ -573,13 +581,13 @@ class TensorParallel(Alone):
         if style is not None and style.kind != ENTRY:
             made = self._take(before, style.made)
             (output,) = normalise((style.output,), len(made.shape))
-            dy = Flowing(local=dy.local, placement=output, shape=made.shape)
+            dy = ActivationPart(local=dy.local, placement=output, shape=made.shape)
             # the gradient of a sum that was reduced is whole on each rank
             now = made.placement
             assert now is not None
             dy = yield from self._move(dy, REPLICATE if now.is_partial else now)
             if before.placement is None:
-                dy = Flowing(local=dy.local)
+                dy = ActivationPart(local=dy.local)
         dx = yield from self._inside_back(name, layer, own, inside, dy, grads, learns=learns)
         if style is None or style.kind == LEAVING:
             return dx
@@ -588,10 +596,10 @@ class TensorParallel(Alone):
         assert now is not None
         if dx.placement is None:
             (wanted,) = normalise((style.wanted,), len(shape))
-            dx = Flowing(local=dx.local, placement=wanted, shape=shape)
+            dx = ActivationPart(local=dx.local, placement=wanted, shape=shape)
         if learns:
             dx = yield from self._move(dx, now)
-        return Flowing(local=dx.local) if entered.placement is None else dx
+        return ActivationPart(local=dx.local) if entered.placement is None else dx
 
     def _inside_back(
         self,
@@ -599,7 +607,7 @@ class TensorParallel(Alone):
         layer: Any,
         own: Params,
         kept: Any,
-        dy: Flowing,
+        dy: ActivationPart,
         grads: Arrays,
         *,
         learns: bool,
@@ -617,18 +625,20 @@ class TensorParallel(Alone):
             if layer.bias:
                 grads[f"{name}.bias"] = rows.sum(axis=0)
             placement = SUM if style.kind == COLUMN else shard(len(kept.shape) - 1)
-            return Flowing(local=dy.local @ own["weight"], placement=placement, shape=kept.shape)
+            return ActivationPart(
+                local=dy.local @ own["weight"], placement=placement, shape=kept.shape
+            )
         if isinstance(layer, CausalSelfAttention):
             return (yield from self._attention_back(name, layer, own, kept, dy, grads))
         if isinstance(layer, Sequential):
             x, saved = kept
             dx = yield from self._layers_back(saved, dy, grads)
             if isinstance(layer, Residual):
-                dx = Flowing(local=dx.local + dy.local, placement=x.placement, shape=x.shape)
+                dx = ActivationPart(local=dx.local + dy.local, placement=x.placement, shape=x.shape)
             return dx
         local, found = layer.backward(own, kept, dy.local)
         grads |= {f"{name}.{each}": value for each, value in found.items()}
-        return Flowing(local=local, placement=dy.placement, shape=dy.shape)
+        return ActivationPart(local=local, placement=dy.placement, shape=dy.shape)
 
     def _attention_back(
         self,
@@ -636,7 +646,7 @@ class TensorParallel(Alone):
         layer: CausalSelfAttention,
         own: Params,
         saved: Any,
-        dy: Flowing,
+        dy: ActivationPart,
         grads: Arrays,
     ) -> Way:
         kept, attended, first = saved
@@ -644,15 +654,15 @@ class TensorParallel(Alone):
         between = yield from self._layer_back(
             f"{name}.{EXIT}", layers[EXIT], inner(own, EXIT), kept[EXIT], dy, grads
         )
-        total: Flowing | None = None
+        total: ActivationPart | None = None
         given = dict(zip(ENTRIES, layer.attend_back(attended, between.local), strict=True))
         for label in reversed(ENTRIES):
-            back = Flowing(local=given[label], placement=first.placement, shape=first.shape)
+            back = ActivationPart(local=given[label], placement=first.placement, shape=first.shape)
             dx = yield from self._layer_back(
                 f"{name}.{label}", layers[label], inner(own, label), kept[label], back, grads
             )
             local = dx.local if total is None else total.local + dx.local
-            total = Flowing(local=local, placement=dx.placement, shape=dx.shape)
+            total = ActivationPart(local=local, placement=dx.placement, shape=dx.shape)
         assert total is not None
         return total
 
@@ -769,4 +779,4 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
 
     def update(self) -> Calls:
         """Step on what the rank holds."""
-        yield from Alone.update(self)
+        yield from SingleRank.update(self)

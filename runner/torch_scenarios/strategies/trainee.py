@@ -33,7 +33,7 @@ from torch_scenarios.strategies.tolerance import (
 )
 
 
-class Unequal(Struct, frozen=True, kw_only=True):
+class UnequalValue(Struct, frozen=True, kw_only=True):
     """A value that is not what one process has: the first of a model, on one rank.
 
     Only the first is reported. A gradient that is wrong makes a wrong weight, and that a wrong
@@ -413,7 +413,9 @@ class Trainee(ABC):
         """Return how far more a gradient and a parameter may be off than those of one process."""
         return 0.0, 0.0
 
-    def compare(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> Unequal | None:
+    def compare(
+        self, order: TrainStep, x: Array, y: Array, loss: Array | None
+    ) -> UnequalValue | None:
         """Return the first value that is not what one process has; once a model."""
         if self.told:
             return None
@@ -428,7 +430,7 @@ class Trainee(ABC):
                     prose += f" (`{layer}` normalises by the rows that the rank has, not by all)"
                 elif self.departure is not None:
                     prose += f" ({self.departure})"
-                return Unequal(model=self.model.name, value=name, prose=f"{name} {prose}")
+                return UnequalValue(model=self.model.name, value=name, prose=f"{name} {prose}")
         return None
 
     def pairs(

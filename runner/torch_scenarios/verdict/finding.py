@@ -80,7 +80,7 @@ def among_text(ranks: Sequence[int], world_size: int) -> str:
 
 Status: TypeAlias = Literal["PASSED", "FAILED", "FLAKY", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
 Witness: TypeAlias = Literal["expectation", "backend", "reference", "program"]
-Against: TypeAlias = Literal["reference", "run"]
+ComparedRun: TypeAlias = Literal["reference", "run"]
 
 #: FLAKY is a case that was run several times and did not always come to the same
 STATUSES: tuple[Status, ...] = (
@@ -198,7 +198,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...] = ()
     guess: str | None = None
     more: int = 0
-    against: Against = "reference"
+    against: ComparedRun = "reference"
     diagnosis: str | None = None
     help: tuple[str, ...] = ()
     fix: str | None = None

@@ -21,7 +21,7 @@ from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.verdict.comparison import WantedValue, differences, differences_beyond
 from torch_scenarios.verdict.conduct import GAVE_UP, find_outcome
 from torch_scenarios.verdict.finding import (
-    Against,
+    ComparedRun,
     Difference,
     Finding,
     Witness,
@@ -342,7 +342,7 @@ class _Group(Struct, kw_only=True):
     iteration: tuple[int, ...]
     expectation: ValueExpectation
     witness: Witness
-    against: Against
+    against: ComparedRun
     mark: Mark | None = None
     differences: list[Difference] = field(default_factory=list)
     others: set[tuple[int, ...]] = field(default_factory=set)
@@ -491,7 +491,7 @@ class Values:
         ]
 
     def _add(
-        self, place: _Place, witness: Witness, against: Against, found: list[Difference]
+        self, place: _Place, witness: Witness, against: ComparedRun, found: list[Difference]
     ) -> None:
         index = place.event.index if place.event else -1
         iteration = place.event.iteration if place.event else ()

@@ -39,7 +39,7 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.operations.wait import find_work, output_of
 from torch_scenarios.strategies import Model
-from torch_scenarios.strategies.real import Real, recorder
+from torch_scenarios.strategies.real import TorchModel, recorder
 from torch_scenarios.vocabulary import WORLD
 from torch_scenarios.worker import device
 from torch_scenarios.worker.board import Board, Copies, Site, TakenStep, is_large
@@ -910,14 +910,16 @@ class Program:
         }
         return Process(self._plan, world.rank, self._arrays, asked, made=self._real)
 
-    def _real(self, model: Model, process: Process) -> Real:
+    def _real(self, model: Model, process: Process) -> TorchModel:
         """Return this rank's part of a model, on torch."""
         world = self._world
         site = Site(f"model {model.name}", communicates=True)
         record = self._board.enter(site, -1)
         try:
             on = world.device if world.device.type != "cpu" else None
-            made = Real(model, world.torch, process, world.handle, world.mesh, world.folder, on)
+            made = TorchModel(
+                model, world.torch, process, world.handle, world.mesh, world.folder, on
+            )
         except ScenarioError:
             raise
         except Exception as error:

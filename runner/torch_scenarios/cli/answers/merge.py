@@ -9,7 +9,7 @@ from torch_scenarios.cli.answers.reports import report
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.pipeline.merge import merge_outcomes
 from torch_scenarios.pipeline.results import Outcome
-from torch_scenarios.report.html.page import Shown, cases_of, draw, is_page
+from torch_scenarios.report.html.page import PageCase, cases_of, draw, is_page
 from torch_scenarios.report.json import results_of
 from torch_scenarios.report.output import Reports
 
@@ -26,7 +26,7 @@ def _merge_reports(paths: tuple[str, ...], reports: Reports) -> Outcome:
     """
     problems: list[Problem] = []
     outcomes: dict[str, Outcome] = {}
-    pages: dict[str, Mapping[tuple[str, str], Shown]] = {}
+    pages: dict[str, Mapping[tuple[str, str], PageCase]] = {}
     for path in paths:
         if path in outcomes or path in pages:
             message = f"{path} is named twice"

@@ -26,8 +26,8 @@ from torch_scenarios.report.diagram import (
     Line,
     NoStepsError,
     PictureView,
-    Piece,
     Printer,
+    StyledText,
     picture,
     svg,
 )
@@ -176,7 +176,7 @@ def _latest(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[
     if found is None:
         click.echo(f"{kept.name} is {kept.status}: it was not analysed", err=True)
         sys.exit(INCONCLUSIVE_EXIT)
-    said = [Piece(f"{kept.status} in the latest run", "dim")]
+    said = [StyledText(f"{kept.status} in the latest run", "dim")]
     others = [f"{status:<12} {name}" for name, status in names.items() if name != kept.name]
     lines = [*_picture(found, view), [], said, *_also([] if options["target"] else others)]
     return found, lines
@@ -198,9 +198,9 @@ def _picture(timeline: Timeline, view: PictureView) -> list[Line]:
 def _tell_verdict(result: Result) -> list[Line]:
     """Return the verdict, and in short what speaks against it."""
     verdict = result.verdict
-    lines = [[Piece(headline(result).text, "strong")]]
-    lines += [[Piece(f"  {found.summary}")] for found in verdict.findings]
-    return lines + ([[Piece(f"  {verdict.reason}")]] if verdict.reason else [])
+    lines = [[StyledText(headline(result).text, "strong")]]
+    lines += [[StyledText(f"  {found.summary}")] for found in verdict.findings]
+    return lines + ([[StyledText(f"  {verdict.reason}")]] if verdict.reason else [])
 
 
 def _also(names: Sequence[str]) -> list[Line]:
@@ -209,4 +209,4 @@ def _also(names: Sequence[str]) -> list[Line]:
         return []
     more = [f"  and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     lines = [*(f"  {name}" for name in names[:MOST_NAMES]), *more]
-    return [[], [Piece("also there:", "dim")], *([Piece(text, "dim")] for text in lines)]
+    return [[], [StyledText("also there:", "dim")], *([StyledText(text, "dim")] for text in lines)]

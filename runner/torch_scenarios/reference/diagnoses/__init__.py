@@ -26,11 +26,11 @@ from torch_scenarios.reference.diagnoses import (
     unmatched_message,
 )
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
-from torch_scenarios.reference.waits import AtRest, Futures, Need, needs_of
+from torch_scenarios.reference.waits import Futures, Need, StoppedRun, needs_of
 from torch_scenarios.reference.walk import Simulation
 
 #: what finds a diagnosis in a run at rest, in this order: the last looks at what the others found
-FINDERS: tuple[Callable[[AtRest], list[Symptom]], ...] = (
+FINDERS: tuple[Callable[[StoppedRun], list[Symptom]], ...] = (
     call_mismatch.find,
     missing_participant.find,
     group_creation.find,
@@ -46,7 +46,7 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Symptom], lis
     needs = needs_of(simulation, stuck)
     simulation.judge_the_present()
     _open_what_died_with_a_rank(simulation)
-    rest = AtRest(run=simulation, futures=futures, needs=needs, found=list(simulation.findings))
+    rest = StoppedRun(run=simulation, futures=futures, needs=needs, found=list(simulation.findings))
     for find in FINDERS:
         rest.found.extend(find(rest))
     return rest.found, needs

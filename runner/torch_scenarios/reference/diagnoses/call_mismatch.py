@@ -9,7 +9,7 @@ from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import ALL_OUTCOMES
 from torch_scenarios.reference.symptoms import Symptom, odd_first, several
 from torch_scenarios.reference.waits import (
-    AtRest,
+    StoppedRun,
 )
 
 
@@ -24,7 +24,7 @@ from torch_scenarios.reference.waits import (
 #     rank 1           recv from 0, barrier       rank 1 is not there yet: seen in its future
 #
 # In the second program a circle is there as well, but to break it would only lead to the mismatch.
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Find members whose n-th operations on a group are not the same."""
     run, futures = rest.run, rest.futures
     found = []

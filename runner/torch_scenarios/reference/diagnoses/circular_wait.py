@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.reference.matching import CollectivePost, Creating, Post
+from torch_scenarios.reference.matching import CollectivePost, CreationPost, Post
 from torch_scenarios.reference.symptoms import PostEdge, Symptom, several
 from torch_scenarios.reference.waits import (
-    AtRest,
     Futures,
     Need,
+    StoppedRun,
 )
 
 #: ranks of a ring that are named one by one
@@ -23,7 +23,7 @@ TOLD = 6
 Graph = dict[int, list[int]]
 
 
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Return a finding for each set of ranks that wait for one another.
 
     Edges are those to ranks that would come if they were freed: who never comes is no ring.
@@ -160,7 +160,7 @@ def _name_posts(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
     groups = {post.match.group.key for post in posts if isinstance(post, CollectivePost)}
     if all(isinstance(post, CollectivePost) for post in posts) and len(groups) > 1:
         return "group_order", ("circular_wait",)
-    if all(isinstance(post, Creating) for post in posts):
+    if all(isinstance(post, CreationPost) for post in posts):
         return "group_creation", ("circular_wait",)
     return "circular_wait", ()
 

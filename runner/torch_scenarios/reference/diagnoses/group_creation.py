@@ -7,11 +7,11 @@ from collections import Counter
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark
-from torch_scenarios.reference.matching import Creating
+from torch_scenarios.reference.matching import CreationPost
 from torch_scenarios.reference.state import ALL_OUTCOMES
 from torch_scenarios.reference.symptoms import Symptom, list_numbers, odd_first, place, several
 from torch_scenarios.reference.waits import (
-    AtRest,
+    StoppedRun,
     is_gone,
 )
 
@@ -23,7 +23,7 @@ from torch_scenarios.reference.waits import (
 #
 # Which of the calls meet depends on how a backend names groups, so that all outcomes are opened.
 # The lists that differ are what the message shows, and not the barrier.
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Find groups that the ranks do not create alike."""
     run, futures = rest.run, rest.futures
     found = []
@@ -52,7 +52,7 @@ def find(rest: AtRest) -> list[Symptom]:
     return found
 
 
-def _report_difference(here: dict[int, Creating]) -> Symptom:
+def _report_difference(here: dict[int, CreationPost]) -> Symptom:
     parts: dict[str, list[int]] = {}
     for rank in sorted(here):
         lists = f"{list_numbers(here[rank].group.ranks)}{place(here[rank])}"
@@ -79,7 +79,7 @@ def _report_difference(here: dict[int, Creating]) -> Symptom:
     )
 
 
-def _never_created(first: Creating, never: tuple[int, ...]) -> Symptom:
+def _never_created(first: CreationPost, never: tuple[int, ...]) -> Symptom:
     members = set(first.group.ranks)
     name = "missing_participant" if members & set(never) else "group_creation"
     also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)

@@ -10,8 +10,8 @@ from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import Run
 from torch_scenarios.reference.symptoms import Symptom, several
 from torch_scenarios.reference.waits import (
-    AtRest,
     Futures,
+    StoppedRun,
     is_gone,
 )
 
@@ -24,7 +24,7 @@ from torch_scenarios.reference.waits import (
 #
 # So the matches are looked at, and not the ranks that wait. Where a member raised or was killed,
 # its absence is what the scenario is about: the symptom is `optional`, and no one need state it.
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
     run, futures = rest.run, rest.futures
     found = []

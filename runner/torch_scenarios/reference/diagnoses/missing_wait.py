@@ -6,7 +6,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.reference.matching import Work
 from torch_scenarios.reference.symptoms import PARTS, Symptom
 from torch_scenarios.reference.waits import (
-    AtRest,
+    StoppedRun,
 )
 
 
@@ -19,7 +19,7 @@ from torch_scenarios.reference.waits import (
 # Nothing hangs, and the values may be right on each machine that was tried. A handle that is
 # dropped cannot be waited for any more (`RankState.gave_up`): that is known when the name is given
 # anew, or when the program ends, and not while its rank is blocked.
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Find work that a rank starts and never waits for."""
     unmatched = {
         finding.index: finding

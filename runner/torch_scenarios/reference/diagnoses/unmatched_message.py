@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.model.process import Call
 from torch_scenarios.operations.base import Group, Message
-from torch_scenarios.reference.matching import Posted
+from torch_scenarios.reference.matching import MessagePost
 from torch_scenarios.reference.state import Run
 from torch_scenarios.reference.symptoms import Symptom
 from torch_scenarios.reference.waits import (
-    AtRest,
     Futures,
+    StoppedRun,
     is_gone,
     messages_of,
     on,
@@ -25,11 +25,11 @@ from torch_scenarios.reference.waits import (
 MOST_PEERS = 64
 
 
-def find(rest: AtRest) -> list[Symptom]:
+def find(rest: StoppedRun) -> list[Symptom]:
     """Find messages that no one takes, and receives that nothing answers."""
     run, futures = rest.run, rest.futures
     found: list[Symptom] = []
-    unmatched: list[tuple[Posted, Symptom]] = []
+    unmatched: list[tuple[MessagePost, Symptom]] = []
     box = run.mailbox
     for post in (*box.sends, *box.receives, *box.abandoned):
         peers = (
@@ -59,7 +59,7 @@ def find(rest: AtRest) -> list[Symptom]:
 #
 # Reported as two mistakes, an author would look for two. They are joined where the ends would meet
 # if one number were another one; the nearest receive in order counts, as the likeliest.
-def _join_misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
+def _join_misdirected(unmatched: Sequence[tuple[MessagePost, Symptom]]) -> list[Symptom]:
     """Return messages without their other end; where one peer is wrong, both ends are one mistake.
 
     Rank 0 sends to rank 2 while rank 1 receives from rank 0: neither message has another end.
@@ -98,7 +98,7 @@ def _join_misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Sympt
     return [*found, *left]
 
 
-def _ends(post: Posted) -> tuple[tuple[str, int, int], ...]:
+def _ends(post: MessagePost) -> tuple[tuple[str, int, int], ...]:
     """Return what a send and a receive have in common that miss each other: one end, and the tag.
 
     The end is that of the sender (1), or that of the receiver (0).
@@ -110,12 +110,12 @@ def _ends(post: Posted) -> tuple[tuple[str, int, int], ...]:
     return (name, 1, source), (name, 0, destination)
 
 
-def _does(post: Posted) -> str:
+def _does(post: MessagePost) -> str:
     verb = "sends to" if post.message.sends else "receives from"
     return f"rank {post.rank} {verb} rank {post.message.peer} in `{post.call.label}`"
 
 
-def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
+def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
     """Return the symptom of one message without its other end.
 
     The closest explanation that there is.
@@ -176,7 +176,9 @@ def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     )
 
 
-def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, Mark | None] | None:
+def _other_tag(
+    run: Run, futures: Futures, post: MessagePost
+) -> tuple[int, int, Mark | None] | None:
     """Return a peer, the tag of the message that it has for this rank under another tag, where."""
     tag = post.message.tag
     for peer, group, message, call in _opposite(run, futures, post):
@@ -185,7 +187,7 @@ def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, Mark
     return None
 
 
-def _other_group(run: Run, futures: Futures, post: Posted) -> tuple[str, Mark | None] | None:
+def _other_group(run: Run, futures: Futures, post: MessagePost) -> tuple[str, Mark | None] | None:
     """Return ` on GROUP` where a named peer has the opposite of a message, and the place."""
     if post.message.peer is None:
         return None
@@ -196,7 +198,7 @@ def _other_group(run: Run, futures: Futures, post: Posted) -> tuple[str, Mark | 
 
 
 def _opposite(
-    run: Run, futures: Futures, post: Posted
+    run: Run, futures: Futures, post: MessagePost
 ) -> Iterator[tuple[int, Group, Message, Call]]:
     """Yield the messages that would be the other end of one, but for tag and group."""
     mine = post.message

@@ -12,7 +12,7 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import Group, GroupCreation
 from torch_scenarios.reference.effects import Create, Deny, Effect, Late, Pass, Raise
-from torch_scenarios.reference.matching import CREATION_WORK, MEMBER_WORK, Creating
+from torch_scenarios.reference.matching import CREATION_WORK, MEMBER_WORK, CreationPost
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.waiting import timeout_of
 from torch_scenarios.reference.state import RankState, Run
@@ -87,7 +87,7 @@ def create(
     source="torch.distributed.new_group; ncclCommSplit",
     shown="groups/overlapping wrong/group_creation/one_skips",
 )
-def meet(run: Run, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
+def meet(run: Run, creating: CreationPost) -> list[tuple[CreationPost, list[CreationPost]]]:
     """Return who passes now that a rank has come, each with the ranks that it waited for."""
     semantics, creations = run.semantics.on(creating.group), run.creations
     if semantics.splits:
@@ -107,7 +107,7 @@ def meet(run: Run, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
     return [(other, met) for other in met if other.done_s is None]
 
 
-def complete(run: Run, creating: Creating) -> list[Effect]:
+def complete(run: Run, creating: CreationPost) -> list[Effect]:
     """Let those pass who wait for no other any more; some of them raise who waited too long."""
     passing = meet(run, creating)
     in_turn = not run.semantics.on(creating.group).splits
@@ -125,7 +125,7 @@ def complete(run: Run, creating: Creating) -> list[Effect]:
     source="Gloo, `Context::connectFullMesh`, gloo/rendezvous/context.cc; measured on torch 2.13",
     shown="faults/timeout_of_a_group",
 )
-def lose(met: Sequence[Creating], timeouts_s: Sequence[float], *, in_turn: bool) -> list[Late]:
+def lose(met: Sequence[CreationPost], timeouts_s: Sequence[float], *, in_turn: bool) -> list[Late]:
     """Return who raises of those who met, where one of them gave up on another.
 
     `timeouts_s` are theirs, in seconds. `in_turn`: a member looks each address up in the store, one

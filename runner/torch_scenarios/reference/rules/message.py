@@ -13,7 +13,7 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.model.traffic import size_of
 from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, all_pickled
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, Pass
-from torch_scenarios.reference.matching import Mailbox, Posted
+from torch_scenarios.reference.matching import Mailbox, MessagePost
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_misfit
 from torch_scenarios.reference.semantics import Semantics
@@ -41,13 +41,13 @@ class Content(Struct, frozen=True):
         return f"{self.count} {what}{'' if self.count == 1 else 's'}"
 
 
-class Discord(Struct, frozen=True):
+class MessageMismatch(Struct, frozen=True):
     """How the two ends of a message do not fit: the diagnosis, and what each end does.
 
     The words are parts of a sentence whose subject is a rank.
 
     >>> find_mismatch(Content(np.dtype("float32"), 4), Content(np.dtype("float32"), 3))
-    Discord(name='shape_mismatch', sends='sends 4 elements', receives='receives 3 elements')
+    MessageMismatch(name='shape_mismatch', sends='sends 4 elements', receives='receives 3 elements')
 
     Objects have a dtype of their own: `send_object_list` is two messages of bytes, which a `recv`
     into a tensor would take for elements.
@@ -115,13 +115,13 @@ def answers(
     source="MPI 4.1, 3.5 and 3.2.4; Vakkalanka, Gopalakrishnan and Kirby (2008), delayed matching",
     shown="p2p/from_anyone wrong/message_race/first_come",
 )
-def list_choices(mailbox: Mailbox) -> list[tuple[Posted, Posted]]:
+def list_choices(mailbox: Mailbox) -> list[tuple[MessagePost, MessagePost]]:
     """Return which messages may be taken where nothing else moves, each with its receive.
 
     That is the receive from anyone, or one that names the sender, although posted later: torch
     promises no order between the two, and Gloo tells a sender of receives that name it alone.
     """
-    found: list[tuple[Posted, Posted]] = []
+    found: list[tuple[MessagePost, MessagePost]] = []
     for receive, sends in mailbox.open():
         found += [(send, receive) for send in sends]
         named = [(send, mailbox.find_named_receive(send)) for send in sends]
@@ -135,7 +135,9 @@ def list_choices(mailbox: Mailbox) -> list[tuple[Posted, Posted]]:
     source="MPI 4.1, 3.4 and 3.5; torch.distributed.send",
     shown="wrong/buffering_hazard/send_before_barrier wrong/circular_wait/ring_of_sends",
 )
-def buffer(post: Posted, semantics: Semantics, under_way: Callable[[Posted], int]) -> list[Effect]:
+def buffer(
+    post: MessagePost, semantics: Semantics, under_way: Callable[[MessagePost], int]
+) -> list[Effect]:
     """Let a sender go on whose message no receive has met, where a buffer takes it.
 
     `under_way` counts the messages before it that were sent and not received.
@@ -155,7 +157,7 @@ def buffer(post: Posted, semantics: Semantics, under_way: Callable[[Posted], int
     source="MPI 4.1, 3.3 and 3.2.4; torch.distributed.recv, measured on torch 2.13",
     shown="p2p/into_a_slice wrong/dtype_mismatch/half_sent_as_bfloat",
 )
-def find_mismatch(sent: Content, received: Content) -> Discord | None:
+def find_mismatch(sent: Content, received: Content) -> MessageMismatch | None:
     """Return how two ends do not fit, or None.
 
     >>> four = Content(np.dtype("float32"), 4)
@@ -164,11 +166,13 @@ def find_mismatch(sent: Content, received: Content) -> Discord | None:
     """
     if (sent.dtype is None) != (received.dtype is None):
         kinds = ["objects" if each.dtype is None else "a tensor" for each in (sent, received)]
-        return Discord("dtype_mismatch", f"sends {kinds[0]}", f"receives {kinds[1]}")
+        return MessageMismatch("dtype_mismatch", f"sends {kinds[0]}", f"receives {kinds[1]}")
     if sent.dtype != received.dtype:
-        return Discord("dtype_mismatch", f"sends {sent.dtype}", f"receives {received.dtype}")
+        return MessageMismatch(
+            "dtype_mismatch", f"sends {sent.dtype}", f"receives {received.dtype}"
+        )
     if sent.count != received.count:
-        return Discord("shape_mismatch", f"sends {sent}", f"receives {received}")
+        return MessageMismatch("shape_mismatch", f"sends {sent}", f"receives {received}")
     return None
 
 
@@ -188,7 +192,7 @@ def content_of(value: Any) -> Content:
     source="MPI 4.1, 3.4 and 3.7.3; torch.distributed.recv",
     shown="p2p/send_recv",
 )
-def deliver(send: Posted, receive: Posted) -> list[Effect]:
+def deliver(send: MessagePost, receive: MessagePost) -> list[Effect]:
     """Let a message arrive, and its two ends pass."""
     payload = send.payload
     effects: list[Effect] = []

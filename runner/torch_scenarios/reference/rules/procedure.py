@@ -36,13 +36,13 @@ def ask(_: Run, __: RankState, call: Call) -> list[Effect]:
     return [Ask(to, name)]
 
 
-class Returned(Struct, frozen=True):
+class FunctionResult(Struct, frozen=True):
     """What came of a function: its value, or in words what it raised; `refused`: what torch would.
 
     `failure` has the kind `other` at the caller: which class torch raises there depends on what the
     function raised, so that no scenario can state it more closely.
 
-    >>> Returned(failure="division by zero").value is None
+    >>> FunctionResult(failure="division by zero").value is None
     True
     """
 
@@ -58,16 +58,16 @@ class Returned(Struct, frozen=True):
     source="torch.distributed.rpc, RPC: functions run on threads of the callee",
     shown="rpc/parameter_server wrong/message_race/read_while_pushed",
 )
-def perform(state: RankState, asked: FunctionCall) -> Returned:
+def perform(state: RankState, asked: FunctionCall) -> FunctionResult:
     """Run a function on its rank, as it is now."""
     cause: Undefined | None = RACED if asked.raced else asked.tainted
     try:
         value = state.process.perform(asked.function, asked.given, cause)
     except RefusedError as error:
-        return Returned(failure=str(error), refused=True)
+        return FunctionResult(failure=str(error), refused=True)
     except ScenarioError as error:
-        return Returned(failure=error.problems[0].message)
-    return Returned(RACED if asked.raced else value)
+        return FunctionResult(failure=error.problems[0].message)
+    return FunctionResult(RACED if asked.raced else value)
 
 
 @rule(

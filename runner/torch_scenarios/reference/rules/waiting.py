@@ -13,10 +13,10 @@ from torch_scenarios.operations.wait import find_work
 from torch_scenarios.reference.effects import Abandon, Await, Effect, Open, Raise
 from torch_scenarios.reference.matching import (
     CollectivePost,
-    Creating,
+    CreationPost,
     FunctionCall,
+    MessagePost,
     Post,
-    Posted,
     Work,
 )
 from torch_scenarios.reference.rules import rule
@@ -110,7 +110,7 @@ def exceed(works: Sequence[Work]) -> Raise | None:
             continue  # of calls of functions the rules are their own
         timeout_s = timeout_of(work.call)
         for post in work.posts:
-            if isinstance(post, Creating):
+            if isinstance(post, CreationPost):
                 if post.failed_s is not None:
                     kinds = WAITING_KINDS if post.gave_up else LOST_KINDS
                     return Raise(Failure(kinds=kinds), post.failed_s)
@@ -131,7 +131,7 @@ def _first_s(post: Post) -> float:
     """Return when the first of the posts came that this one met."""
     if isinstance(post, CollectivePost):
         return post.match.first_s
-    if isinstance(post, Posted) and post.partner is not None:
+    if isinstance(post, MessagePost) and post.partner is not None:
         return post.partner.time_s
     return post.time_s
 

@@ -26,7 +26,7 @@ from torch_scenarios.reference.matching import (
     CollectiveMatch,
     CollectivePost,
     FunctionCall,
-    Posted,
+    MessagePost,
     Work,
 )
 from torch_scenarios.reference.state import InFlightAccess as Access
@@ -86,7 +86,9 @@ def _places(
     return places
 
 
-def name_misfit(send: Posted, receive: Posted, name: str, sends: str, receives: str) -> Symptom:
+def name_misfit(
+    send: MessagePost, receive: MessagePost, name: str, sends: str, receives: str
+) -> Symptom:
     """Say how the two ends of a message do not fit.
 
         rank 0 in `send` sends 4 x float32, and rank 1 in `recv` receives 3 x float32

@@ -11,8 +11,9 @@ tensors:
     wait            .        .        .
 
 Where nothing moves any more, or a step comes that it does not know, each rank is walked on by the
-other engine (:class:`Remainder`). Only a program of which it knows nothing (:class:`Beyond`) is
-left to that one from the beginning. What this one returns, that one would return.
+other engine (:class:`Remainder`). Only a program of which it knows nothing
+(:class:`CohortError`) is left to that one from the beginning. What this one returns, that one
+would return.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import Traits
 from torch_scenarios.operations.base import RemoteCall
-from torch_scenarios.reference.backends import Made
-from torch_scenarios.reference.vector.cohort import Beyond, leave
+from torch_scenarios.reference.backends import StartedCall
+from torch_scenarios.reference.vector.cohort import CohortError, leave
 from torch_scenarios.reference.vector.engine import CohortState, Turns
 from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
 from torch_scenarios.reference.vector.remainder import Remainder
 
-__all__ = ["Beyond", "Finished", "Turns", "police", "take_together"]
+__all__ = ["CohortError", "CohortRun", "Turns", "police", "take_together"]
 
 #: how often what one cohort cannot do is left out and the sweep begun again; then all are left
 PARKED = 3
 
 
-class Finished(Struct, frozen=True):
+class CohortRun(Struct, frozen=True):
     """What all ranks did together, to the end.
 
     The trace is made of the `record`: events and values lie in columns until a caller looks at one
@@ -57,31 +58,31 @@ class Finished(Struct, frozen=True):
         """Whether a backend makes of it just what the semantics say."""
         return self.turns.is_untouched_by(traits)
 
-    def list_starts(self, rank: int) -> Iterator[Made]:
+    def list_starts(self, rank: int) -> Iterator[StartedCall]:
         """Yield the calls of a rank that start work, in order."""
         memory = self.record.memory
         assert memory is not None
         for batch in self.record.batches:
-            operation, links = batch.instance.step.operation, batch.said.links
+            operation, links = batch.instance.step.operation, batch.description.links
             if operation is None or not links or not batch.active.has(rank):
                 continue
             entry = batch.entry(memory, rank)
             ends = [found for link in links if (found := link.ends(batch, rank)) is not None]
-            yield Made.of(operation, entry, ((sends, peer) for _, sends, peer, _ in ends))
+            yield StartedCall.of(operation, entry, ((sends, peer) for _, sends, peer, _ in ends))
 
 
-def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
+def take_together(plan: Plan, limits: Limits) -> CohortRun | Remainder:
     """Take the plan's ranks together as far as they go: to the end, or to where each walks on.
 
-    Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
-    larger than the limits.
+    Raises CohortError where they cannot be taken together at all, ScenarioError where the
+    program is larger than the limits.
     """
     police(plan)
     # What cohorts cannot do shows only while they do it, and columns are half changed by then. So
     # all begin again without that turn, which is *parked*: its ranks are left before it, and
     # the others go on for as long as they do not need them.
     #
-    #     turn    1   2   3   4   5      the third raises Beyond
+    #     turn    1   2   3   4   5      the third raises CohortError
     #     again   1   2   -   4   5      its ranks are walked on from there (`Remainder`)
     #
     # A program in which that happens again and again is not of one piece. After PARKED times the
@@ -97,7 +98,7 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
             break
         except BoundError:
             raise
-        except (Beyond, ScenarioError):
+        except (CohortError, ScenarioError):
             if not cohort_state.turn or stop >= 0:
                 raise
             if opened:
@@ -111,14 +112,14 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
         return CohortState(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
     if cohort_state.whole and not plan.scenario.models:
-        return Finished(
+        return CohortRun(
             trace_of(cohort_state.record, again), cohort_state.record, cohort_state.turns
         )
     return Remainder(plan, cohort_state, again)
 
 
 def police(plan: Plan) -> None:
-    """Raise Beyond for what can be told from the text: it costs nothing to look."""
+    """Raise CohortError for what can be told from the text: it costs nothing to look."""
     scenario = plan.scenario
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
     refused = any(creation.refused is not None for creation in plan.creations)

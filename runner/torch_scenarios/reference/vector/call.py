@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch_scenarios.expressions.lanes import Stack, Value
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.operations.base import Collective
-from torch_scenarios.reference.vector.cohort import Active, Named, View, arguments_of
+from torch_scenarios.reference.vector.cohort import ActiveRanks, LetBindings, View, arguments_of
 from torch_scenarios.vocabulary import WORLD
 
 
@@ -33,7 +33,7 @@ class Instance(Struct, frozen=True, eq=False):
     number: int
     step: Step
     iteration: tuple[int, ...]
-    variables: Mapping[str, int | Named]
+    variables: Mapping[str, int | LetBindings]
     mask: NDArray[np.bool_] | None
 
 
@@ -79,7 +79,7 @@ class Link(Struct, eq=False):
         return Link(self.keys, self.numbers, 0, self.sends, self.peers[rows], tags)
 
 
-class Said(Struct, eq=False):
+class CallDescription(Struct, eq=False):
     """What names a call: its arguments as far as its label shows them, its group, its matches.
 
     An argument is plain where all ranks have the same, and an array `[L]` where it depends on the
@@ -90,10 +90,12 @@ class Said(Struct, eq=False):
     group: str = WORLD
     links: tuple[Link, ...] = ()
 
-    def among(self, rows: NDArray[np.int64]) -> Said:
+    def among(self, rows: NDArray[np.int64]) -> CallDescription:
         """Return the same of some of the ranks."""
         arguments = arguments_of(self.arguments, rows)
-        return Said(arguments, self.group, tuple(link.among(rows) for link in self.links))
+        return CallDescription(
+            arguments, self.group, tuple(link.among(rows) for link in self.links)
+        )
 
 
 class Change(Struct, eq=False):
@@ -109,7 +111,7 @@ class Change(Struct, eq=False):
     """
 
     name: str
-    active: Active
+    active: ActiveRanks
     offsets: NDArray[np.int64] | None
     values: NDArray[Any]
     listed: bool = False
@@ -129,7 +131,7 @@ class PostColumn:
     `matching.Post` for many ranks: row 2 of the column is the post of `active.ranks[2]`.
     """
 
-    active: Active
+    active: ActiveRanks
     work: WorkColumn | None = None
     target: View | None = None
     arrived: NDArray[Any] | None = None
@@ -153,7 +155,7 @@ class WorkColumn:
     """
 
     instance: Instance
-    active: Active
+    active: ActiveRanks
     posts: list[PostColumn]
     names: tuple[str, ...]
     left: NDArray[np.int8] = dataclasses.field(init=False)
@@ -225,7 +227,7 @@ class Messages(PostColumn):
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Entering(PostColumn):
+class CollectiveColumn(PostColumn):
     """Members of groups of one name that enter their next collective.
 
     `numbers` `[L]` say which of the groups each is in; `arguments` are tensors and plain values.
@@ -244,7 +246,7 @@ class Entering(PostColumn):
     bounds: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class Stand(Struct, kw_only=True, eq=False):
+class WaitingRanks(Struct, kw_only=True, eq=False):
     """Ranks that stand in one step, and the works that they wait for; the same ones for all.
 
     When the ranks of a stand do not go on together, it is split: those whose works are done leave,
@@ -252,6 +254,6 @@ class Stand(Struct, kw_only=True, eq=False):
     """
 
     instance: Instance
-    active: Active
+    active: ActiveRanks
     works: tuple[WorkColumn, ...]
-    said: Said
+    description: CallDescription

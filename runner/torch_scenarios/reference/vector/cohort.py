@@ -29,7 +29,7 @@ from torch_scenarios.expressions.lanes import (
 LARGEST = 2**28
 
 
-class Beyond(Exception):
+class CohortError(Exception):
     """This engine cannot take the program; the text says why.
 
     It is raised in the middle of a step, with columns half changed. So who catches it does not go
@@ -40,11 +40,11 @@ class Beyond(Exception):
 
 def leave(why: str) -> NoReturn:
     """Leave the program to the other engine."""
-    raise Beyond(why)
+    raise CohortError(why)
 
 
 def leave_apart(apart: object) -> None:
-    """Raise Beyond where the rules find something wrong, or ranks do not make a call together.
+    """Raise CohortError where the rules find something wrong, or ranks do not make a call together.
 
     Cohorts know what is right: what is wrong is found once more by the walk, which says who is at
     fault, in words. Here it is asked for alone whether there is any of it.
@@ -54,7 +54,7 @@ def leave_apart(apart: object) -> None:
 
 
 def stay_small(count: int, most: int = LARGEST) -> None:
-    """Raise Beyond where there are more bytes, or other things, than are worth a column."""
+    """Raise CohortError where there are more bytes, or other things, than are worth a column."""
     if count > most:
         leave(f"{count} where {most} are worth a column")
 
@@ -88,20 +88,20 @@ def arguments_of(value: Any, rows: NDArray[np.int64]) -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Active:
+class ActiveRanks:
     """Ranks that take a step together, in ascending order.
 
     `ranks` `[L]` of the `W` of the world. Rows of what a step makes are `L`, columns of what ranks
     hold are `W`; `index` gets from the one to the other, and is a slice, which copies nothing,
     where all ranks are active.
 
-    >>> odd = Active(np.array([1, 3, 5]), world_size=6)
+    >>> odd = ActiveRanks(np.array([1, 3, 5]), world_size=6)
     >>> held = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
     >>> held[odd.index]
     array([10., 30., 50.])
     >>> odd.row(3), odd.has(4), odd.among(held[odd.index] > 10).ranks.tolist()
     (1, False, [3, 5])
-    >>> Active(np.arange(6), world_size=6).index
+    >>> ActiveRanks(np.arange(6), world_size=6).index
     slice(None, None, None)
     """
 
@@ -123,11 +123,11 @@ class Active:
         """How many they are."""
         return len(self.ranks)
 
-    def among(self, mask: NDArray[np.bool_]) -> Active:
+    def among(self, mask: NDArray[np.bool_]) -> ActiveRanks:
         """Return those for which `mask` `[L]` is true; the same object where all are."""
         if mask.all():
             return self
-        return Active(self.ranks[mask], self.world_size)
+        return ActiveRanks(self.ranks[mask], self.world_size)
 
     def rows(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows in which `ranks`, all of them active, stand."""
@@ -153,15 +153,15 @@ class Active:
         return rows, self.ranks[rows] == ranks
 
 
-class Named:
+class LetBindings:
     """What `let` has named in one list of steps, in one turn of its loops: a number on each rank.
 
     Lists, and numbers of several types, are kept one by one.
 
-    >>> both = Active(np.arange(2), world_size=2)
-    >>> half = Named(2)
+    >>> both = ActiveRanks(np.arange(2), world_size=2)
+    >>> half = LetBindings(2)
     >>> half.assign(both, 8)
-    >>> half.assign(Active(np.array([1]), world_size=2), 2.5)
+    >>> half.assign(ActiveRanks(np.array([1]), world_size=2), 2.5)
     >>> half.of(0), half.of(1)
     (8, 2.5)
 
@@ -176,7 +176,7 @@ class Named:
         #: whether one value stands for all ranks
         self._same = False
 
-    def assign(self, active: Active, value: Value) -> None:
+    def assign(self, active: ActiveRanks, value: Value) -> None:
         """Let the name stand for a value on these ranks."""
         self._held[active.index] = True
         if active.everyone and not varies(value):
@@ -199,7 +199,7 @@ class Named:
             found = _objects(found.tolist())
         self._values[active.index] = found
 
-    def on(self, active: Active) -> Value:
+    def on(self, active: ActiveRanks) -> Value:
         """Return the value on these ranks; Diverge where it is of several types.
 
         Raises NameError where one of them lacks it.
@@ -243,8 +243,8 @@ class Scene(Struct, eq=False):
     Scene(active=ranks [1, 2, 3], variables={"i": 1})
     """
 
-    active: Active
-    variables: Mapping[str, int | Named]
+    active: ActiveRanks
+    variables: Mapping[str, int | LetBindings]
 
 
 class Column(Struct, eq=False):
@@ -304,7 +304,7 @@ class View(Stack):
     `guard` is asked before an expression reads it, where work writes a part of the tensor.
 
     >>> x = Column("x", np.arange(6.0).reshape(3, 2), held=np.ones(3, np.bool_), whole=True)
-    >>> view = View(x, Active(np.array([0, 2]), world_size=3))
+    >>> view = View(x, ActiveRanks(np.array([0, 2]), world_size=3))
     >>> first = view.index((0,))
     >>> first.take()
     array([0., 4.])
@@ -324,7 +324,7 @@ class View(Stack):
     def __init__(
         self,
         column: Column,
-        active: Active,
+        active: ActiveRanks,
         offsets: NDArray[np.int64] | None = None,
         guard: Callable[[View], None] | None = None,
     ) -> None:
@@ -403,7 +403,7 @@ class View(Stack):
 
     def among(self, rows: NDArray[np.int64]) -> View:
         """Return the view on some of the ranks."""
-        active = Active(self.active.ranks[rows], self.active.world_size)
+        active = ActiveRanks(self.active.ranks[rows], self.active.world_size)
         offsets = None if self.offsets is None else self._offsets(rows)
         return View(self.column, active, offsets, self.guard)
 
@@ -446,7 +446,7 @@ class View(Stack):
             if offsets is not None and not self.column.hollow:
                 offsets[rows] = view.places()
         guard = next((each.guard for _, each in views if each.guard is not None), None)
-        return View(self.column, Active(ranks, self.active.world_size), offsets, guard)
+        return View(self.column, ActiveRanks(ranks, self.active.world_size), offsets, guard)
 
     def put(self, rows: NDArray[np.int64] | None, found: NDArray[Any]) -> None:
         """Store elements `[rows, *shape]` on the ranks of these rows; None: on all."""

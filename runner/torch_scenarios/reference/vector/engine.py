@@ -33,31 +33,38 @@ from torch_scenarios.reference.rules.creation import price
 from torch_scenarios.reference.rules.waiting import is_used_up
 from torch_scenarios.reference.state import PASSED_TOGETHER, Ledger
 from torch_scenarios.reference.vector.call import (
+    CallDescription,
     Change,
-    Entering,
+    CollectiveColumn,
     Instance,
     Link,
     Messages,
     PostColumn,
     Rows,
-    Said,
-    Stand,
+    WaitingRanks,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Active, Beyond, Column, Scene, View, leave_apart
+from torch_scenarios.reference.vector.cohort import (
+    ActiveRanks,
+    CohortError,
+    Column,
+    Scene,
+    View,
+    leave_apart,
+)
 from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
 from torch_scenarios.reference.vector.fitness import find_misfit, group_of
 from torch_scenarios.reference.vector.matching import (
     Calls,
     Collectives,
     Items,
-    Mail,
     MessageEvaluator,
+    UnmatchedMessages,
     entries,
     find_stored,
     part_items,
 )
-from torch_scenarios.reference.vector.record import ColumnRecord, Notes, TrafficNotes
+from torch_scenarios.reference.vector.record import ColumnRecord, RecordWriter, TrafficWriter
 from torch_scenarios.reference.vector.state import Flights, Memory, check_together, put_in_place
 from torch_scenarios.vocabulary import WORLD
 
@@ -125,7 +132,7 @@ class Turns:
             here |= post.peers == there
         half.offer(active, outward, inward)
 
-    def collective(self, group: str, operation: Collective, post: Entering) -> None:
+    def collective(self, group: str, operation: Collective, post: CollectiveColumn) -> None:
         """Note a collective in which every member may send to every other, or to its root."""
         half = self._half(group)
         everyone = np.ones(post.active.size, np.bool_)
@@ -172,7 +179,9 @@ class _Half:
         self._connected = np.zeros((2, len(numbers)), np.bool_)
         self._offers = np.zeros((2, len(numbers)), np.int8)
 
-    def offer(self, active: Active, outward: NDArray[np.bool_], inward: NDArray[np.bool_]) -> None:
+    def offer(
+        self, active: ActiveRanks, outward: NDArray[np.bool_], inward: NDArray[np.bool_]
+    ) -> None:
         """Note a call that connects in these directions `[L]`, if they are not."""
         there = self.peers[active.index] >= 0
         new = np.stack([outward, inward]) & there & ~self._connected[:, active.index]
@@ -215,9 +224,9 @@ class BlockedRanks:
         plan: Plan,
         evaluation: Evaluation,
         flights: Flights,
-        notes: Notes,
+        notes: RecordWriter,
         turns: Turns,
-        go: Callable[[int, Active], None],
+        go: Callable[[int, ActiveRanks], None],
     ) -> None:
         """Begin with no rank; `go` lets ranks that are released take the step of a number."""
         self.turns = turns
@@ -230,7 +239,7 @@ class BlockedRanks:
         #: how many works a standing rank waits for, and in which stand it is
         self._waiting = np.zeros(plan.world_size, np.int64)
         self._blocked_ranks = np.full(plan.world_size, -1, np.int64)
-        self._stands: dict[int, Stand] = {}
+        self._stands: dict[int, WaitingRanks] = {}
         self._stood = 0
         #: the works whose handle a rank has yet to wait for
         self._unwaited: dict[int, WorkColumn] = {}
@@ -249,7 +258,7 @@ class BlockedRanks:
         """The works of asynchronous calls that some rank has not waited for, in order."""
         return list(self._unwaited.values())
 
-    def stand_of(self, rank: int) -> Stand | None:
+    def stand_of(self, rank: int) -> WaitingRanks | None:
         """Return in which call a rank stands; None where it does not."""
         return self._stands.get(int(self._blocked_ranks[rank]))
 
@@ -269,7 +278,7 @@ class BlockedRanks:
 
     # ------------------------------------------------------------------ calls
 
-    def handles(self, named: Iterable[dict[str, Any]], active: Active) -> NDArray[np.int64]:
+    def handles(self, named: Iterable[dict[str, Any]], active: ActiveRanks) -> NDArray[np.int64]:
         """Return what each rank waits for `[works, L]`: the number of a work; -1 where it has none.
 
         Each is doubled, and one more where the rank has waited for it before. `up` means those of
@@ -294,7 +303,7 @@ class BlockedRanks:
         leave_apart(unclear.any())
         return 2 * found + self._find_waited(found, active)
 
-    def _find_waited(self, table: NDArray[np.int64], active: Active) -> NDArray[np.bool_]:
+    def _find_waited(self, table: NDArray[np.int64], active: ActiveRanks) -> NDArray[np.bool_]:
         """Return which works of a table ranks have waited for; a message's may be so once."""
         found = np.zeros(table.shape, np.bool_)
         for work in self.works(np.unique(table).tolist()):
@@ -305,7 +314,7 @@ class BlockedRanks:
         return found
 
     def _find_unwaited(
-        self, names: Sequence[str], active: Active
+        self, names: Sequence[str], active: ActiveRanks
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
         """Return the number of each rank's work `[L]` by handle; -1 where it was waited for.
 
@@ -333,12 +342,12 @@ class BlockedRanks:
         scene: Scene,
         work: WorkColumn,
         used: Iterable[tuple[View, bool]],
-        said: Said,
+        description: CallDescription,
         named: Sequence[tuple[str, Any]],
     ) -> None:
         """Note a call; one that is asynchronous holds its tensors until it is waited for."""
         self.turns.begin(work)
-        if not _is_asynchronous(work, said):
+        if not _is_asynchronous(work, description):
             return
         for view, writes in used:
             self._flights.take(work, view, writes=writes)
@@ -350,16 +359,20 @@ class BlockedRanks:
         for name, ranks in named:
             self._handles.setdefault(name, none.copy())[ranks] = work.number
         work.handles = tuple(name for name, _ in named)
-        self._notes.note(work.instance, scene, said)
+        self._notes.note(work.instance, scene, description)
 
-    def stay(self, scene: Scene, work: WorkColumn, said: Said) -> NDArray[np.int64] | None:
+    def stay(
+        self, scene: Scene, work: WorkColumn, description: CallDescription
+    ) -> NDArray[np.int64] | None:
         """Let the ranks of a blocking call stand until it is done; returns who stands."""
-        if _is_asynchronous(work, said):
+        if _is_asynchronous(work, description):
             return None
-        stand = Stand(instance=work.instance, active=scene.active, works=(work,), said=said)
+        stand = WaitingRanks(
+            instance=work.instance, active=scene.active, works=(work,), description=description
+        )
         return self.stand(stand, scene)
 
-    def stand(self, stand: Stand, scene: Scene) -> NDArray[np.int64] | None:
+    def stand(self, stand: WaitingRanks, scene: Scene) -> NDArray[np.int64] | None:
         """Complete a call on the ranks for which all is done; returns the ranks that must stand."""
         active = stand.active
         left = np.zeros(active.size, np.int64)
@@ -411,14 +424,14 @@ class BlockedRanks:
         places = self._blocked_ranks[ranks]
         for place in np.unique(places).tolist():
             stand = self._stands[place]
-            active = Active(ranks[places == place], self._plan.world_size)
+            active = ActiveRanks(ranks[places == place], self._plan.world_size)
             self._finish(stand, Scene(active, stand.instance.variables))
             self._go(stand.instance.number + 1, active)
             self._blocked_ranks[active.index] = -1
             if not (self._blocked_ranks == place).any():
                 del self._stands[place]
 
-    def _finish(self, stand: Stand, scene: Scene) -> None:
+    def _finish(self, stand: WaitingRanks, scene: Scene) -> None:
         """Store what a call's works brought, on the ranks for which all is done."""
         names = tuple(sorted({name for work in stand.works for name in work.names}))
         before = self._notes.before(stand.instance.step, scene, names)
@@ -436,28 +449,28 @@ class BlockedRanks:
             if work.stored.all():
                 work.posts = []
             self._flights.give_back(work, scene.active)
-        said = stand.said
+        description = stand.description
         if scene.active is not stand.active:
-            said = said.among(stand.active.rows(scene.active.ranks))
+            description = description.among(stand.active.rows(scene.active.ranks))
         self._notes.note(
-            stand.instance, scene, said, names, tuple(changes), slack=slack, before=before
+            stand.instance, scene, description, names, tuple(changes), slack=slack, before=before
         )
         for work in stand.works:
             if work.number in self._unwaited and work.waited.all():
                 del self._unwaited[work.number]
 
 
-def _is_asynchronous(work: WorkColumn, said: Said) -> bool:
+def _is_asynchronous(work: WorkColumn, description: CallDescription) -> bool:
     operation = work.instance.step.operation
     assert operation is not None
-    return operation.asynchronous or bool(said.arguments.get("async_op"))
+    return operation.asynchronous or bool(description.arguments.get("async_op"))
 
 
 # -------------------------------------------------------------------------------------------------
 # How ranks begin a call: what each shape of operation does when many take it at once.
 
 
-class Beginning:
+class CallStarter:
     """Begins the calls of one plan; the ranks that a call blocks are in `blocked_ranks`.
 
     There is one method for each shape of operation. It evaluates the call for all ranks of a scene,
@@ -475,7 +488,7 @@ class Beginning:
         memory: Memory,
         evaluation: Evaluation,
         calls: Calls,
-        notes: Notes,
+        notes: RecordWriter,
         blocked_ranks: BlockedRanks,
     ) -> None:
         """Begin with no call made."""
@@ -490,7 +503,7 @@ class Beginning:
         self._blocked_ranks = blocked_ranks
         self._message_evaluator = MessageEvaluator(plan, evaluation, memory)
         self.collectives = Collectives(plan, memory)
-        self._mail = Mail(notes.traffic)
+        self._mail = UnmatchedMessages(notes.traffic)
 
     @property
     def empty(self) -> bool:
@@ -501,7 +514,7 @@ class Beginning:
         """Begin a call; returns the ranks that it blocks."""
         operation = instance.step.operation
         if operation is None:
-            self._notes.note(instance, scene, Said())
+            self._notes.note(instance, scene, CallDescription())
             return None
         begin = next(begin for shape, begin in self._shapes if isinstance(operation, shape))
         blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
@@ -527,7 +540,7 @@ class Beginning:
         if operation.numbers(instance.step.arguments):
             for name, form in assignments.fields.items():
                 self._evaluation.let(name, form, scene)
-            self._notes.note(instance, scene, Said())
+            self._notes.note(instance, scene, CallDescription())
             return
         parts = instance.step.arguments.get(PARTS)
         targets = parts.fields if isinstance(parts, Assignments) else {}
@@ -545,7 +558,7 @@ class Beginning:
             listed = self._memory.columns[name].listed
             changes.append(Change(name, scene.active, None, values, listed))
         names = tuple(sorted(assigned))
-        self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
+        self._notes.note(instance, scene, CallDescription(), names, tuple(changes), before=before)
 
     def _pause(
         self, instance: Instance, scene: Scene, duration: Form | None, name: str = TIME
@@ -568,7 +581,7 @@ class Beginning:
             self._notes.traffic.pause(ranks, instance.step.index, **{STATED[name]: each})
 
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
-        """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
+        """Store into a part of a tensor, in place; raises CohortError where that does not fit."""
         values = self._evaluation.evaluate_stored(form, scene)
         part = self._evaluation.part(target, scene)
         self._flights.check(part, writes=True)
@@ -589,7 +602,7 @@ class Beginning:
         number = self._memory.create(group)
         link = Link(("new_group",), np.zeros(scene.active.size, np.int64), number)
         before = self._notes.before(instance.step, scene, ())
-        self._notes.note(instance, scene, Said(arguments, WORLD, (link,)), before=before)
+        self._notes.note(instance, scene, CallDescription(arguments, WORLD, (link,)), before=before)
 
     def _messages(
         self, instance: Instance, scene: Scene, operation: PointToPoint
@@ -639,14 +652,14 @@ class Beginning:
         work = WorkColumn(instance=instance, active=scene.active, posts=[*posts], names=names)
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
-        said = Said(arguments, group, links)
+        description = CallDescription(arguments, group, links)
         self._blocked_ranks.start(
-            scene, work, used, said, self._calls.name_handles(instance.step, scene)
+            scene, work, used, description, self._calls.name_handles(instance.step, scene)
         )
         for post in posts:
             for other, rows in self._mail.post(group, post):
                 self._blocked_ranks.note_done(other, rows)
-        return self._blocked_ranks.stay(scene, work, said)
+        return self._blocked_ranks.stay(scene, work, description)
 
     def _collective(
         self, instance: Instance, scene: Scene, operation: Collective
@@ -668,7 +681,7 @@ class Beginning:
             apart = self._find_apart(operation, scene, found, positions, group)
         blocked = []
         for (_, key), rows in apart.items():
-            part = Active(scene.active.ranks[rows], scene.active.world_size)
+            part = ActiveRanks(scene.active.ranks[rows], scene.active.world_size)
             inner = Scene(part, scene.variables)
             found, _ = self._calls.collective(instance.step, operation, inner)
             left = self._enter(instance, inner, operation, found, set(key))
@@ -712,24 +725,26 @@ class Beginning:
             self._flights.check(view, writes=writes)
         numbers = self._memory.group_numbers(group)
         inside = numbers[scene.active.index]
-        post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
+        post = CollectiveColumn(
+            active=scene.active, operation=operation, numbers=inside, arguments=found
+        )
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = WorkColumn(instance=instance, active=scene.active, posts=[post], names=names)
         keys = self._memory.keys(group)
         position = int(self.collectives.positions(group, scene.active)[0])
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
-        said = Said(plain, group, (Link(keys, numbers, position),))
+        description = CallDescription(plain, group, (Link(keys, numbers, position),))
         post.number = self._notes.traffic.stroke()
         for entered in entries(self._memory, operation, group, post, instance.step):
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING and not self._memory.hollow:
             self._turns.collective(group, operation, post)
         self._blocked_ranks.start(
-            scene, work, used, said, self._calls.name_handles(instance.step, scene)
+            scene, work, used, description, self._calls.name_handles(instance.step, scene)
         )
         for other, rows in self.collectives.enter(group, post):
             self._blocked_ranks.note_done(other, rows)
-        return self._blocked_ranks.stay(scene, work, said)
+        return self._blocked_ranks.stay(scene, work, description)
 
     def _wait(
         self, instance: Instance, scene: Scene, operation: Waiting
@@ -746,10 +761,12 @@ class Beginning:
             together = scene.active.among(same)
             works = self._blocked_ranks.works(number // 2 for number in numbers)
             inner = Scene(together, scene.variables)
-            said = Said(arguments)
+            description = CallDescription(arguments)
             if together is not scene.active:
-                said = said.among(scene.active.rows(together.ranks))
-            stand = Stand(instance=instance, active=together, works=works, said=said)
+                description = description.among(scene.active.rows(together.ranks))
+            stand = WaitingRanks(
+                instance=instance, active=together, works=works, description=description
+            )
             left = self._blocked_ranks.stand(stand, inner)
             if left is not None:
                 blocked.append(left)
@@ -838,7 +855,7 @@ class CohortState:
         #: the number of the turn that is taken
         self.turn = 0
         #: who is left before the step of a number, and which ranks `[W]` took their last one
-        self.left: list[tuple[int, Active]] = []
+        self.left: list[tuple[int, ActiveRanks]] = []
         self.finished = np.zeros(plan.world_size, np.bool_)
         self.ledger = Ledger(limits)
         flights = Flights(plan.world_size, hollow=hollow)
@@ -846,18 +863,18 @@ class CohortState:
         arrays = hollow_arrays(limits) if hollow else numpy_arrays(limits)
         self._evaluation = Evaluation(plan, arrays, self.memory, limits)
         self._calls = Calls(plan, self._evaluation, self.memory)
-        self._world = Active(np.arange(plan.world_size), plan.world_size)
+        self._world = ActiveRanks(np.arange(plan.world_size), plan.world_size)
         self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self.ledger)
         self.record = ColumnRecord(plan, KEPT, watched)
-        self._ready: dict[int, list[Active]] = {}
-        kind = TrafficNotes if hollow else Notes
+        self._ready: dict[int, list[ActiveRanks]] = {}
+        kind = TrafficWriter if hollow else RecordWriter
         notes = kind(self.memory, flights, self._calls, self.record, self.ledger)
         self.turns = Turns(plan, self.memory)
         self.blocked_ranks = BlockedRanks(
             plan, self._evaluation, flights, notes, self.turns, self._go
         )
         self._misfits: dict[int, str | None] = {}
-        self._beginning = Beginning(
+        self._beginning = CallStarter(
             plan,
             ledger=self.ledger,
             flights=flights,
@@ -905,7 +922,7 @@ class CohortState:
     # which it is does not depend on the order in which cohorts were taken: each of these semantics
     # waits for all, and has one outcome (decision 42).
     def run(self) -> ColumnRecord:
-        """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`.
+        """Take every step that cohorts can. Raises CohortError where one cannot, in its `turn`.
 
         A turn is one step of all ranks that are before it. It is what makes a run repeatable:
         `stop` ends one before a given turn, and `parked` names turns in which ranks are left over
@@ -947,7 +964,7 @@ class CohortState:
         for name, form in self._plan.scenario.tensors.items():
             try:
                 self._hold(name, form)
-            except Beyond:
+            except CohortError:
                 if self.memory.hollow:
                     raise
                 self.memory.columns.pop(name, None)
@@ -962,7 +979,7 @@ class CohortState:
             self.record.initial[name] = kept
 
     def _hold(self, name: str, form: Form) -> None:
-        """Let a name hold what it holds at first, in a column. Raises Beyond where it has none."""
+        """Make the column of a name as the program begins. Raises CohortError where it has none."""
         scene = Scene(self._world, {})
         parts = (
             list(self._evaluation.branches(form, scene))
@@ -983,17 +1000,17 @@ class CohortState:
         self.ledger.keep(found, form.mark, copies=2)
         self.memory.ragged[name] = found
 
-    def _go(self, number: int, active: Active) -> None:
+    def _go(self, number: int, active: ActiveRanks) -> None:
         self._ready.setdefault(number, []).append(active)
 
-    def _take(self, instance: Instance, active: Active) -> NDArray[np.bool_] | None:
+    def _take(self, instance: Instance, active: ActiveRanks) -> NDArray[np.bool_] | None:
         """Let ranks take a step; returns which of them `[L]` it blocks, None for none of them."""
         if instance.mask is not None:
             mask = instance.mask[active.index]
             if not mask.any():
                 self.ledger.pass_by(instance.step, PASSED_TOGETHER)
                 return None
-            chosen: Active | None = active.among(mask)
+            chosen: ActiveRanks | None = active.among(mask)
         else:
             chosen = active
         assert chosen is not None
@@ -1022,8 +1039,8 @@ class CohortState:
         return self._misfits[step.index] is None
 
 
-def _merge(parts: list[Active]) -> Active:
+def _merge(parts: list[ActiveRanks]) -> ActiveRanks:
     if len(parts) == 1:
         return parts[0]
     ranks = np.concatenate([part.ranks for part in parts])
-    return Active(np.sort(ranks), parts[0].world_size)
+    return ActiveRanks(np.sort(ranks), parts[0].world_size)

@@ -32,9 +32,9 @@ from torch_scenarios.reference.state import Ledger, frozen, size_of
 from torch_scenarios.reference.vector.call import Instance
 from torch_scenarios.reference.vector.cohort import (
     LARGEST,
-    Active,
-    Beyond,
-    Named,
+    ActiveRanks,
+    CohortError,
+    LetBindings,
     Scene,
     View,
     as_list,
@@ -62,7 +62,7 @@ class Unrolled:
     """
 
     def __init__(
-        self, steps: tuple[Step, ...], evaluation: Evaluation, world: Active, ledger: Ledger
+        self, steps: tuple[Step, ...], evaluation: Evaluation, world: ActiveRanks, ledger: Ledger
     ) -> None:
         """Begin before the first step."""
         self._ledger = ledger
@@ -74,7 +74,7 @@ class Unrolled:
         #: whether all ranks are at the instance that is made next
         self._together = True
         #: what `let` names in the outermost list
-        self.numbers = {name: Named(world.world_size) for name in evaluation.numbers}
+        self.numbers = {name: LetBindings(world.world_size) for name in evaluation.numbers}
         self._coming = self._walk(steps, (), self.numbers, None)
 
     def at(self, number: int, *, together: bool) -> Instance | None:
@@ -94,7 +94,7 @@ class Unrolled:
         self,
         steps: tuple[Step, ...],
         iteration: tuple[int, ...],
-        variables: Mapping[str, int | Named],
+        variables: Mapping[str, int | LetBindings],
         mask: NDArray[np.bool_] | None,
     ) -> Iterator[tuple[Any, ...]]:
         for step in steps:
@@ -111,10 +111,10 @@ class Unrolled:
                 self._ledger.turn(step)
                 size = self._world.world_size
                 known = {**variables, step.variable: value}
-                known |= {name: Named(size) for name in step.numbers}
+                known |= {name: LetBindings(size) for name in step.numbers}
                 yield from self._walk(step.body, (*iteration, value), known, inner)
 
-    def _rounds(self, step: Step, variables: Mapping[str, int | Named]) -> Iterator[int]:
+    def _rounds(self, step: Step, variables: Mapping[str, int | LetBindings]) -> Iterator[int]:
         assert step.over is not None
         yield from self._evaluation.find_turns(
             step.over, variables, self._world, together=self._together
@@ -169,7 +169,7 @@ class Names:
         """Bind what is the same on every rank; an expression may make `most` elements at a time."""
         self._plan = plan
         self._memory = memory
-        self._active = Active(np.arange(plan.world_size), plan.world_size)
+        self._active = ActiveRanks(np.arange(plan.world_size), plan.world_size)
         self._held = {*plan.scenario.tensors, *plan.scenario.objects, *plan.introduced}
         self._always = {"rank", "world_size", *plan.scenario.constants} - plan.names.keys()
         self._lanes = lanes.LaneEvaluator(lanes.LaneArrays(arrays, most))
@@ -195,7 +195,7 @@ class Names:
         for name in names - self._always:
             if name in scene.variables:
                 found = scene.variables[name]
-                scope[name] = found.on(active) if isinstance(found, Named) else found
+                scope[name] = found.on(active) if isinstance(found, LetBindings) else found
             elif name in self._held:
                 view = self._view(name, active)
                 scope[name] = view.items() if view is not None and view.listed else view
@@ -219,16 +219,18 @@ class Names:
             process.scope.pop(name, None)
             if name in scene.variables:
                 found = scene.variables[name]
-                process.scope[name] = value = found.of(rank) if isinstance(found, Named) else found
+                process.scope[name] = value = (
+                    found.of(rank) if isinstance(found, LetBindings) else found
+                )
                 if value is None:
                     raise NameError(name)
-        active = Active(np.asarray([rank]), plan.world_size)
+        active = ActiveRanks(np.asarray([rank]), plan.world_size)
         for name in names & self._held:
             view = self._view(name, active)
             process.scope[name] = None if view is None else as_list(view.row(0), view.listed)
         return process
 
-    def _view(self, name: str, active: Active) -> View | None:
+    def _view(self, name: str, active: ActiveRanks) -> View | None:
         column = self._memory.columns.get(name)
         self._memory.check_ragged({name})
         if column is None:
@@ -298,8 +300,8 @@ class Evaluation:
         self._kept: dict[int, lanes.Value] = {}
         self._unkept: set[int] = set()
         self._masks: dict[int, NDArray[np.bool_]] = {}
-        self._chosen: dict[int, Active | None] = {}
-        self._world = Active(np.arange(plan.world_size), plan.world_size)
+        self._chosen: dict[int, ActiveRanks | None] = {}
+        self._world = ActiveRanks(np.arange(plan.world_size), plan.world_size)
         #: what `let` names, and what of it is the same whenever a rank comes there
         self.numbers = plan.numbers
         self.settled: set[str] = set()
@@ -310,7 +312,7 @@ class Evaluation:
     ) -> lanes.Value:
         """Return what `run` gives on the active ranks, as one value.
 
-        Raises Beyond where it gives nothing on one of them, or values of several types.
+        Raises CohortError where it gives nothing on one of them, or values of several types.
         """
         return self.guard(
             lambda: lanes.join_parts(list(self._parts(form, scene, run)), scene.active.size)
@@ -325,7 +327,7 @@ class Evaluation:
         def many(rows: NDArray[np.int64] | None) -> lanes.Value:
             if rows is None:
                 return run(self._bound.many(names, scene))
-            part = Active(active.ranks[rows], active.world_size)
+            part = ActiveRanks(active.ranks[rows], active.world_size)
             return run(self._bound.many(names, Scene(part, scene.variables)))
 
         yield from lanes.split(active.size, many, self._alone(form, scene, run))
@@ -346,7 +348,7 @@ class Evaluation:
         return one
 
     def guard(self, compute: Callable[[], Computed]) -> Computed:
-        """Return what is computed. Raises Beyond where no column holds that.
+        """Return what is computed. Raises CohortError where no column holds that.
 
         That is where some rank has no such value, and where ranks have values of several types or
         shapes. All that is read as a value of some type is read in here: this is the one place that
@@ -357,10 +359,11 @@ class Evaluation:
         except (ScenarioError, lanes.Diverge, lanes.MixedRows, *CANNOT_COMPUTE):
             leave("values that are not to be computed, or of several types or shapes")
 
-    def compute_apart(self, form: Form, active: Active, dtype: str | None) -> list[Any]:
+    def compute_apart(self, form: Form, active: ActiveRanks, dtype: str | None) -> list[Any]:
         """Return a copy of what a form is on each rank, by the walk's own evaluator.
 
-        With a `dtype` it is a tensor, or a list of them. Raises Beyond where it has no value.
+        With a `dtype` it is a tensor, or a list of them. Raises CohortError where it has no
+        value.
         """
 
         def run(evaluator: TypedEvaluator) -> Any:
@@ -392,7 +395,12 @@ class Evaluation:
         return found
 
     def find_turns(
-        self, form: Form, variables: Mapping[str, int | Named], world: Active, *, together: bool
+        self,
+        form: Form,
+        variables: Mapping[str, int | LetBindings],
+        world: ActiveRanks,
+        *,
+        together: bool,
     ) -> Sequence[int]:
         """Return what a loop counts through, the same on every rank, before any of them gets there.
 
@@ -403,7 +411,9 @@ class Evaluation:
 
     # ------------------------------------------------------------------ what `let` names
 
-    def settle(self, step: Step, world: Active, variables: Mapping[str, int | Named]) -> None:
+    def settle(
+        self, step: Step, world: ActiveRanks, variables: Mapping[str, int | LetBindings]
+    ) -> None:
         """Name, before any rank comes there, what depends on no tensor and is named once."""
         for name, form in let_forms(step).items():
             known = self._fixed | (variables.keys() - self.numbers) | self.settled
@@ -412,29 +422,31 @@ class Evaluation:
             self.settled.discard(name)
             try:
                 self.let(name, form, Scene(world, variables))
-            except Beyond:
+            except CohortError:
                 return
             self.settled.add(name)
 
     def let(self, name: str, form: Form, scene: Scene) -> None:
-        """Name a number on the active ranks; raises Beyond where one has none."""
+        """Name a number on the active ranks; raises CohortError where one has none."""
         if name in self.settled:
             return
         named = scene.variables[name]
-        assert isinstance(named, Named)
+        assert isinstance(named, LetBindings)
         numbers = self.guard(
             lambda: list(self._parts(form, scene, lambda each: _numbers(each.evaluate(form))))
         )
         for rows, value in numbers:
             active = scene.active
             if rows is not None:
-                active = Active(active.ranks[rows], active.world_size)
+                active = ActiveRanks(active.ranks[rows], active.world_size)
             named.assign(active, value)
 
     def number(self, name: str, scene: Scene) -> lanes.Value:
         """Return what `let` has named on the active ranks."""
         found = scene.variables[name]
-        return self.guard(lambda: found.on(scene.active)) if isinstance(found, Named) else found
+        return (
+            self.guard(lambda: found.on(scene.active)) if isinstance(found, LetBindings) else found
+        )
 
     # ------------------------------------------------------------------ plain values
 
@@ -450,7 +462,7 @@ class Evaluation:
         if key not in self._unkept and self._is_fixed(form):
             try:
                 found = self._value(form, Scene(self._world, {}))
-            except Beyond:
+            except CohortError:
                 found = None
             if found is not None and not _is_large(found):
                 self._kept[key] = found
@@ -462,7 +474,7 @@ class Evaluation:
         return self._compute(form, scene, lambda evaluator: evaluator.evaluate(form))
 
     def _check_fixed(
-        self, form: Form, variables: Mapping[str, int | Named], *, together: bool = True
+        self, form: Form, variables: Mapping[str, int | LetBindings], *, together: bool = True
     ) -> None:
         """Raise NameError where a form looks at more than the rank and the variables of loops.
 
@@ -484,7 +496,7 @@ class Evaluation:
 
     # ------------------------------------------------------------------ selectors
 
-    def select(self, selector: Selector, scene: Scene) -> Active | None:
+    def select(self, selector: Selector, scene: Scene) -> ActiveRanks | None:
         """Return the active ranks that a selector selects; None where it selects none."""
         key, active = id(selector), scene.active
         if active.everyone and key in self._chosen:
@@ -493,7 +505,7 @@ class Evaluation:
         if fixed and key not in self._masks:
             try:
                 self._masks[key] = self._mask(selector, Scene(self._world, {}))
-            except Beyond:
+            except CohortError:
                 fixed = False
         mask = self._masks[key][active.index] if fixed else self._mask(selector, scene)
         chosen = active.among(mask) if mask.any() else None
@@ -502,7 +514,7 @@ class Evaluation:
         return chosen
 
     def before_all(
-        self, selector: Selector, variables: Mapping[str, int | Named], world: Active
+        self, selector: Selector, variables: Mapping[str, int | LetBindings], world: ActiveRanks
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
         self.guard(lambda: self._check_fixed(selector.form, variables))
@@ -515,7 +527,7 @@ class Evaluation:
         found = self._compute(form, scene, lambda evaluator: evaluator.selects(selector))
         return found.values if isinstance(found, lanes.Lanes) else np.full(active.size, found)
 
-    def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[Active, Any]]:
+    def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[ActiveRanks, Any]]:
         """Yield who of the active ranks takes which branch, those of none with None."""
         left = scene.active
         for selector, value in form.branches:
@@ -541,13 +553,13 @@ class Evaluation:
         )
 
     def hold(
-        self, name: str, value: lanes.Value, active: Active, mark: Mark | None
+        self, name: str, value: lanes.Value, active: ActiveRanks, mark: Mark | None
     ) -> NDArray[Any]:
         """Let a name hold a tensor, or a list of tensors; returns its elements."""
         return self.guard(lambda: self._memory.hold(name, active, value, mark))
 
     def argument(self, form: Form | None, scene: Scene) -> lanes.Stack:
-        """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
+        """Return a tensor argument; raises CohortError where it shares storage."""
         value = None if form is None else self.tensor(form, scene)
         if isinstance(value, np.ndarray):
             wide = (scene.active.size, *value.shape)
@@ -561,7 +573,7 @@ class Evaluation:
         return found
 
     def tensors(self, form: Form | None, scene: Scene) -> View:
-        """Return a list of tensors as an argument; raises Beyond for one that no name holds."""
+        """Return a list of tensors; raises CohortError for one that no name holds."""
         name = form.text.strip() if isinstance(form, Expression) else ""
         held = None if name in scene.variables else self._memory.view(name, scene.active)
         view = self.guard(lambda: _of_kind(held, View, listed=True))
@@ -652,5 +664,5 @@ def _is_large(value: lanes.Value) -> bool:
     return isinstance(value, lanes.Stack)
 
 
-def _narrow(value: lanes.Value, active: Active) -> lanes.Value:
+def _narrow(value: lanes.Value, active: ActiveRanks) -> lanes.Value:
     return value if active.everyone else lanes.among(value, active.ranks)

@@ -17,8 +17,8 @@ from torch_scenarios.expressions.hollow import ValueNeeded, boundless
 from torch_scenarios.limits import Limits, pause_collector
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.traffic import Traffic
-from torch_scenarios.reference.matching import Forgotten
-from torch_scenarios.reference.vector import Beyond, police
+from torch_scenarios.reference.matching import HistoryMissingError
+from torch_scenarios.reference.vector import CohortError, police
 from torch_scenarios.reference.vector.engine import CohortState
 
 
@@ -54,7 +54,7 @@ def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
             return None  # values decide how many bytes they are, or what a strategy sends
         cohort_state = CohortState(plan, boundless(limits), hollow=True)
         cohort_state.run()
-    except (Beyond, Forgotten, ValueNeeded, ScenarioError):
+    except (CohortError, HistoryMissingError, ValueNeeded, ScenarioError):
         return None
     if not cohort_state.whole:
         return None

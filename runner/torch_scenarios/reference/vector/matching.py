@@ -31,12 +31,12 @@ from torch_scenarios.reference.rules.collective import concerns, disagree, is_wh
 from torch_scenarios.reference.rules.collective import leave as leave_each
 from torch_scenarios.reference.rules.message import Content, answers, find_mismatch
 from torch_scenarios.reference.vector.call import (
-    Entering,
+    CollectiveColumn,
     Messages,
 )
 from torch_scenarios.reference.vector.cohort import (
-    Active,
-    Named,
+    ActiveRanks,
+    LetBindings,
     Scene,
     View,
     argument_of,
@@ -60,7 +60,7 @@ from torch_scenarios.vocabulary import WORLD
 MOST = 4_096
 
 
-class Mail:
+class UnmatchedMessages:
     """Messages that were posted and have not met, by group.
 
     The walk's :class:`torch_scenarios.reference.matching.Mailbox` has a queue for each pair of
@@ -150,7 +150,7 @@ def _single(tags: Any) -> bool:
 def _deliver(
     send: Messages, sent: NDArray[np.int64], receive: Messages, got: NDArray[np.int64]
 ) -> None:
-    """Put what was sent before those who receive it; raises Beyond where it does not fit.
+    """Put what was sent before those who receive it; raises CohortError where it does not fit.
 
     A message has elements and no shape: `[1, 4]` fills `[2, 2]`. Hollow payloads (of a forecast)
     have a shape and a dtype alone, so that nothing is copied. Where all rows are received in order,
@@ -202,13 +202,13 @@ class MessageEvaluator:
         """Return a post for each message that every rank posts, what names the call, its group.
 
         `items` are those of a list that are there on these ranks; None for all of them. Raises
-        Beyond where torch would refuse one.
+        CohortError where torch would refuse one.
         """
         group = group_of(step)
         param = find_list(operation)
         if param is None:
-            post, said = self._message(step, 0, operation.params, step.arguments, scene)
-            return self._direct(operation, [post], said, group, scene), said, group
+            post, description = self._message(step, 0, operation.params, step.arguments, scene)
+            return self._direct(operation, [post], description, group, scene), description, group
         if items is None:
             records = list_records([step.arguments[param.name]])
             items = [(record, scene.variables) for record in records]
@@ -216,7 +216,7 @@ class MessageEvaluator:
             self._message(step, at, param.fields, item.fields, Scene(scene.active, variables))
             for at, (item, variables) in enumerate(items)
         ]
-        values = {param.name: [said for _, said in pairs]}
+        values = {param.name: [description for _, description in pairs]}
         posts = [post for post, _ in pairs]
         return self._direct(operation, posts, values, group, scene), values, group
 
@@ -224,7 +224,7 @@ class MessageEvaluator:
         self,
         operation: PointToPoint,
         posts: list[Messages],
-        said: dict[str, Any],
+        description: dict[str, Any],
         group: str,
         scene: Scene,
     ) -> list[Messages]:
@@ -232,7 +232,10 @@ class MessageEvaluator:
         rank = int(scene.active.ranks[0])
         number = int(self._memory.group_numbers(group)[rank])
         arguments = {param.name: param.default for param in operation.params}
-        first = {**arguments, **{name: argument_of(value, 0) for name, value in said.items()}}
+        first = {
+            **arguments,
+            **{name: argument_of(value, 0) for name, value in description.items()},
+        }
         entry = Entry(rank=rank, group=self._memory.groups[group][number], arguments=first)
         # Which way a message of a list goes is the same on every rank, since `op: isend` is a word
         # of the list and no expression. So one rank is asked for all.
@@ -268,12 +271,12 @@ class MessageEvaluator:
             tags=tag.values if isinstance(tag, Lanes) else tag,
             payload=self._evaluation.argument(forms[kinds["tensor"].name], scene),
         )
-        said: dict[str, Any] = {param.name: param.default for param in params}
-        said[kinds["rank"].name] = peers
-        said[kinds["tag"].name] = post.tags
+        description: dict[str, Any] = {param.name: param.default for param in params}
+        description[kinds["rank"].name] = peers
+        description[kinds["tag"].name] = post.tags
         for kind in kinds.keys() - MESSAGE:
-            said[kinds[kind].name] = cast("Constant", forms[kinds[kind].name]).value
-        return post, said
+            description[kinds[kind].name] = cast("Constant", forms[kinds[kind].name]).value
+        return post, description
 
     def _integer(self, form: Form | None, param: Param, scene: Scene) -> Any:
         found = None if form is None else self._evaluation.read(form, scene, read_integer)
@@ -285,7 +288,7 @@ class MessageEvaluator:
         at: int,
         world: int | Lanes | None,
         inside: int | Lanes | None,
-        active: Active,
+        active: ActiveRanks,
     ) -> NDArray[np.int64] | None:
         """Return the peers in world ranks `[L]`; None where torch refuses one, or none is given.
 
@@ -338,12 +341,12 @@ class MessageEvaluator:
 
 
 #: items of a list of messages that are there on some ranks, each with its variables
-Items: TypeAlias = list[tuple[Record, Mapping[str, int | Named]]]
+Items: TypeAlias = list[tuple[Record, Mapping[str, int | LetBindings]]]
 
 
 def part_items(
     step: Step, operation: Operation | None, evaluation: Evaluation, scene: Scene
-) -> list[tuple[Active, Items]] | None:
+) -> list[tuple[ActiveRanks, Items]] | None:
     """Return the ranks on which the same items of a list are there, and these items.
 
     None for a call whose items are there on every rank. If 8 ranks in a line each send to their
@@ -363,7 +366,7 @@ def part_items(
         return None
     found = [each for record in records for each in _turns(record, evaluation, scene)]
     table = np.stack([mask for _, _, mask in found])
-    apart: list[tuple[Active, Items]] = []
+    apart: list[tuple[ActiveRanks, Items]] = []
     for pattern in np.unique(table, axis=1).T:
         items = [found[at][:2] for at in np.flatnonzero(pattern).tolist()]
         if items:
@@ -374,7 +377,7 @@ def part_items(
 
 def _turns(
     record: Record, evaluation: Evaluation, scene: Scene
-) -> Iterator[tuple[Record, Mapping[str, int | Named], NDArray[np.bool_]]]:
+) -> Iterator[tuple[Record, Mapping[str, int | LetBindings], NDArray[np.bool_]]]:
     """Yield an item for each turn of its loops: with its variables, and who has it `[L]`."""
     active = scene.active
     turns = [(scene.variables, np.ones(active.size, np.bool_))]
@@ -398,10 +401,10 @@ def _turns(
 def _values(
     over: Form,
     evaluation: Evaluation,
-    active: Active,
-    variables: Mapping[str, int | Named],
+    active: ActiveRanks,
+    variables: Mapping[str, int | LetBindings],
     before: NDArray[np.bool_],
-) -> Iterator[tuple[Named, NDArray[np.bool_]]]:
+) -> Iterator[tuple[LetBindings, NDArray[np.bool_]]]:
     """Yield the values that an item's variable has on each rank, the first of each together."""
     if not before.any():
         return
@@ -410,7 +413,7 @@ def _values(
     for at in range(max(map(len, lists), default=0)):
         has = np.asarray([len(values) > at for values in lists])
         numbers = np.asarray([values[at] for values in lists if len(values) > at], np.int64)
-        named = Named(active.world_size)
+        named = LetBindings(active.world_size)
         ranks = here.among(has)
         named.assign(ranks, Lanes(numbers))
         mask = np.zeros(active.size, np.bool_)
@@ -430,7 +433,7 @@ class _Position(Struct, eq=False):
 
     operation: Collective
     arrived: NDArray[np.int64]
-    posts: list[Entering] = field(default_factory=list)
+    posts: list[CollectiveColumn] = field(default_factory=list)
 
 
 class Collectives:
@@ -457,7 +460,7 @@ class Collectives:
         """Whether every collective that was entered is complete."""
         return not self._open
 
-    def positions(self, name: str, active: Active) -> NDArray[np.int64]:
+    def positions(self, name: str, active: ActiveRanks) -> NDArray[np.int64]:
         """Return how many collectives each of these ranks has entered on its group of a name.
 
         Ranks that differ in it enter other collectives, and so cannot enter as one post.
@@ -469,7 +472,7 @@ class Collectives:
         here: NDArray[np.int64] = entered[active.index]
         return here
 
-    def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
+    def enter(self, name: str, post: CollectiveColumn) -> Iterator[tuple[CollectiveColumn, Any]]:
         """Let ranks enter that are at one position; yield each post with its rows that are done."""
         position = post.position = int(self.positions(name, post.active)[0])
         self.entered[name][post.active.index] += 1
@@ -489,7 +492,7 @@ class Collectives:
         if (here.arrived[here.arrived > 0] == self._sizes[name][here.arrived > 0]).all():
             del self._open[key]
 
-    def _are_apart(self, one: Entering, other: Entering) -> bool:
+    def _are_apart(self, one: CollectiveColumn, other: CollectiveColumn) -> bool:
         """Whether members of one group enter by steps that are likely to be no pair."""
         assert one.work is not None
         assert other.work is not None
@@ -500,7 +503,7 @@ class Collectives:
 
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
-    ) -> Iterator[tuple[Entering, Any]]:
+    ) -> Iterator[tuple[CollectiveColumn, Any]]:
         """Compute the groups that are complete by this post, and yield whose rows are done.
 
         Rows are None where all rows of a post are done. Without values (a forecast) only agreement
@@ -519,7 +522,7 @@ class Collectives:
             elif done.any():
                 yield post, np.flatnonzero(done)
 
-    def _settle(self, group: Group, posts: list[Entering]) -> None:
+    def _settle(self, group: Group, posts: list[CollectiveColumn]) -> None:
         """Compute what the members of one group hold afterwards.
 
         Members may be in several posts, and in any order in them. Each part has, for the members
@@ -540,7 +543,7 @@ class Collectives:
 
 
 def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray[np.bool_]) -> None:
-    """Raise Beyond where torch refuses a call, or members may disagree; no value is computed."""
+    """Raise CohortError where torch refuses a call, or members may disagree; computes no value."""
     groups, first = memory.groups[name], here.posts[0]
     likeness = {key: _likeness(value) for key, value in first.arguments.items()}
     for post in here.posts[1:]:
@@ -579,15 +582,15 @@ def _likeness(value: Value) -> Any:
     return np.ndarray if isinstance(value, np.ndarray) else (value.__class__, repr(value))
 
 
-def _police_roots(post: Entering, given: NDArray[Any], name: str) -> None:
-    """Raise Beyond where members of one group give different ranks."""
+def _police_roots(post: CollectiveColumn, given: NDArray[Any], name: str) -> None:
+    """Raise CohortError where members of one group give different ranks."""
     numbers, rows, at = np.unique(post.numbers, return_index=True, return_inverse=True)
     if len(numbers) and (given != given[rows][at]).any():
         need(f"members that differ in {name}")
 
 
 #: some members of one group who entered together: their group ranks and rows
-_Part = tuple[Entering, NDArray[np.int64], NDArray[np.int64]]
+_Part = tuple[CollectiveColumn, NDArray[np.int64], NDArray[np.int64]]
 
 
 def _settle_alike(group: Group, parts: list[_Part]) -> bool:
@@ -681,7 +684,7 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
 
     The slow way, and the one that always works: as the walk does it, one entry for each member.
     """
-    placed: dict[int, tuple[Entering, int]] = {}
+    placed: dict[int, tuple[CollectiveColumn, int]] = {}
     for post, there, rows in parts:
         pairs = zip(there.tolist(), rows.tolist(), strict=True)
         placed |= {inside: (post, row) for inside, row in pairs}
@@ -698,12 +701,12 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
 
 
 def _police(operation: Collective, asked: Sequence[Entry], members: Sequence[Entry]) -> None:
-    """Raise Beyond where torch refuses one of some entries, or members disagree."""
+    """Raise CohortError where torch refuses one of some entries, or members disagree."""
     leave_apart(any(operation.refuse(entry) is not None for entry in asked))
     leave_apart(disagree(operation, members))
 
 
-def _says_something(operation: Collective, posts: list[Entering]) -> bool:
+def _says_something(operation: Collective, posts: list[CollectiveColumn]) -> bool:
     """Return whether a collective stores anything, or its members could disagree."""
     plain = type(operation).refuse is Collective.refuse and not operation.rooted
     tensors = any(isinstance(value, Stack) for value in posts[0].arguments.values())
@@ -711,7 +714,7 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
 
 
 def entries(
-    memory: Memory, operation: Collective, name: str, post: Entering, step: Step
+    memory: Memory, operation: Collective, name: str, post: CollectiveColumn, step: Step
 ) -> Iterator[Enter | EnterGroups]:
     """Yield who enters a collective with how many bytes: the ranks of each group apart.
 
@@ -760,7 +763,7 @@ def entries(
 
 
 def _enter_together(
-    memory: Memory, operation: Collective, name: str, post: Entering, step: Step
+    memory: Memory, operation: Collective, name: str, post: CollectiveColumn, step: Step
 ) -> EnterGroups | None:
     """Return who enters, for all groups at once; None where members send different bytes.
 
@@ -801,7 +804,9 @@ def find_stored(
     return tuple(param.name for param in operation.params if operation.writes(param, entry))
 
 
-def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operation) -> Entry:
+def _entry(
+    group: Group, rank: int, post: CollectiveColumn, row: int, operation: Operation
+) -> Entry:
     arguments = {param.name: param.default for param in operation.params}
     for name, value in post.arguments.items():
         if isinstance(value, Stack):
@@ -812,12 +817,14 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
     return Entry(rank=rank, group=group, arguments=arguments)
 
 
-def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
+def _put(
+    post: CollectiveColumn, into: dict[str, Any], argument: str, rows: Any, value: Any
+) -> None:
     """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array.
 
     `into` is `results` or `bounds` of the post. Rows that have nothing yet are 0 and are not looked
-    at before their group is complete. Raises Beyond for what has no column: a value that is
-    undefined on some ranks, or of another size than what was given (the object of an
+    at before their group is complete. Raises CohortError for what has no column: a value that
+    is undefined on some ranks, or of another size than what was given (the object of an
     `all_gather_object`).
     """
     given = post.arguments.get(argument)
@@ -852,14 +859,14 @@ class Calls:
         self._evaluation = evaluation
         self._memory = memory
         self._started: dict[str, NDArray[np.bool_]] = {}
-        self._members: dict[str, Active | None] = {}
+        self._members: dict[str, ActiveRanks | None] = {}
 
-    def find_taking(self, step: Step, scene: Scene, *, fits: bool = True) -> Active | None:
+    def find_taking(self, step: Step, scene: Scene, *, fits: bool = True) -> ActiveRanks | None:
         """Return which of the active ranks take a step; None for none of them.
 
         Of a step that does not fit, all that its text does not rule out.
         """
-        active: Active | None = scene.active
+        active: ActiveRanks | None = scene.active
         if step.ranks is not None:
             active = self._evaluation.select(step.ranks, scene)
         elif step.operation is not None and fits:
@@ -897,7 +904,7 @@ class Calls:
         index = self._evaluation.read(step.handle_index, scene, read_integer)
         return [(name, active.ranks[rows]) for name, rows in _index(step.handle, index)[0].items()]
 
-    def _find_concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
+    def _find_concerned(self, named: Form, active: ActiveRanks, scene: Scene) -> ActiveRanks | None:
         """Return the ranks that started some of the work that is waited for."""
         mask = np.zeros(active.size, np.bool_)
         for handle in self._names(named, Scene(active, scene.variables))[0]:
@@ -914,18 +921,18 @@ class Calls:
         """
         given = self._evaluation.read(named, scene, _read_handles)
         found: list[dict[str, Any]] = []
-        said: list[Any] = []
+        description: list[Any] = []
         for each in [given] if isinstance(given, str) else given:
             if isinstance(each, str):
                 found.append({each: slice(None)})
-                said.append(each)
+                description.append(each)
                 continue
             rows, number = _index(*each)
             found.append(rows)
-            said.append([each[0], number])
-        return found, given if isinstance(given, str) else said
+            description.append([each[0], number])
+        return found, given if isinstance(given, str) else description
 
-    def _inside(self, group: str, active: Active) -> Active | None:
+    def _inside(self, group: str, active: ActiveRanks) -> ActiveRanks | None:
         """Return the ranks that are members of their group of a name; None if none is.
 
         For a group without all ranks the numbers of the others are negative. Groups never change
@@ -946,8 +953,8 @@ class Calls:
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the handles that are waited for, by their rows, and the arguments."""
         (param,) = operation.params
-        names, said = self._names(step.arguments[param.name], scene)
-        return names, {param.name: said}
+        names, description = self._names(step.arguments[param.name], scene)
+        return names, {param.name: description}
 
     # ------------------------------------------------------------------ collectives
 
@@ -969,7 +976,7 @@ class Calls:
         return arguments, group_of(step)
 
     def plain(self, step: Step, operation: Operation, scene: Scene) -> dict[str, Any]:
-        """Return arguments none of which is a tensor; raises Beyond where ranks differ in them."""
+        """Return arguments without tensors; raises CohortError where ranks differ in them."""
         return {param.name: self._plain(step, param, scene) for param in operation.params}
 
     def _plain(self, step: Step, param: Param, scene: Scene) -> Value:

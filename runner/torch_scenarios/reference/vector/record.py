@@ -18,11 +18,17 @@ from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.operations.base import Entry, GroupCreation
 from torch_scenarios.reference.matching import Work
 from torch_scenarios.reference.state import Ledger, frozen, links_of, size_of
-from torch_scenarios.reference.vector.call import Change, Instance, Link, PostColumn, Said
+from torch_scenarios.reference.vector.call import (
+    CallDescription,
+    Change,
+    Instance,
+    Link,
+    PostColumn,
+)
 from torch_scenarios.reference.vector.cohort import (
-    Active,
+    ActiveRanks,
     Column,
-    Named,
+    LetBindings,
     Scene,
     argument_of,
     as_list,
@@ -46,9 +52,9 @@ class Batch(Struct, eq=False):
     """
 
     instance: Instance
-    active: Active
+    active: ActiveRanks
     names: tuple[str, ...]
-    said: Said
+    description: CallDescription
     changes: tuple[Change, ...] = ()
     slack: Mapping[str, NDArray[Any]] | None = None
     before: Mapping[str, Any] | None = None
@@ -69,8 +75,10 @@ class Batch(Struct, eq=False):
         assert self.instance.step.operation is not None
         row = int(self.active.rows(np.asarray([rank]))[0])
         arguments = {param.name: None for param in self.instance.step.operation.params}
-        arguments |= {name: argument_of(value, row) for name, value in self.said.arguments.items()}
-        group = memory.group(self.said.group, rank)
+        arguments |= {
+            name: argument_of(value, row) for name, value in self.description.arguments.items()
+        }
+        group = memory.group(self.description.group, rank)
         assert group is not None
         return Entry(rank=rank, group=group, arguments=arguments)
 
@@ -91,7 +99,7 @@ class ColumnRecord:
         self.plan = plan
         self.batches: list[Batch] = []
         self.memory: Memory | None = None
-        self.numbers: Mapping[str, Named] = {}
+        self.numbers: Mapping[str, LetBindings] = {}
         self.traffic = Traffic(plan.world_size)
         self.initial: dict[str, Column] = {}
         #: what names hold in no column, from beginning to end, by rank
@@ -465,10 +473,10 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
         }
         found = {}
         for at, batch in enumerate(self._record.of(self._rank)):
-            if not batch.said.links:
+            if not batch.description.links:
                 continue
             found[at] = tuple(
-                _name_link(link, batch, self._rank, counts) for link in batch.said.links
+                _name_link(link, batch, self._rank, counts) for link in batch.description.links
             )
             work = begun.get((batch.instance.step.index, batch.instance.iteration))
             if work is not None:
@@ -533,7 +541,7 @@ def trace_of(record: ColumnRecord, again: Callable[[NDArray[np.bool_]], ColumnRe
 # What is kept of a step that ranks took: what they stored, and what is expected beside it.
 
 
-class Notes:
+class RecordWriter:
     """Writes the record of a run.
 
     A batch is written when its ranks return from a step, not when they begin it, so that the
@@ -568,7 +576,7 @@ class Notes:
         return self._read_held(step.expect, names, scene.active)
 
     def _read_held(
-        self, expect: Expectation, stored: tuple[str, ...], active: Active
+        self, expect: Expectation, stored: tuple[str, ...], active: ActiveRanks
     ) -> dict[str, Any]:
         """Return what the ranks hold in the names that a step stores into, or is asked about."""
         found = {}
@@ -586,7 +594,7 @@ class Notes:
         self,
         instance: Instance,
         scene: Scene,
-        said: Said,
+        description: CallDescription,
         names: tuple[str, ...] = (),
         changes: tuple[Change, ...] = (),
         *,
@@ -602,7 +610,7 @@ class Notes:
             if column is not None:
                 each = column.values.nbytes // len(column.values)
                 self._ledger.hold(scene.active.size * each)
-        batch = Batch(instance, scene.active, names, said, changes, slack or None)
+        batch = Batch(instance, scene.active, names, description, changes, slack or None)
         if instance.step.expect is not None:
             looked_at = find_looked_at(instance.step.expect)
             for name in looked_at:
@@ -613,7 +621,7 @@ class Notes:
         self._record.add(batch)
 
 
-class TrafficNotes(Notes):
+class TrafficWriter(RecordWriter):
     """Writes down what went between ranks alone: of hollow tensors there is nothing to compare.
 
     It is the record of :func:`torch_scenarios.reference.vector.footprint.footprint`.
@@ -627,7 +635,7 @@ class TrafficNotes(Notes):
         self,
         instance: Instance,
         scene: Scene,
-        said: Said,
+        description: CallDescription,
         names: tuple[str, ...] = (),
         changes: tuple[Change, ...] = (),
         *,

@@ -23,18 +23,18 @@ from torch_scenarios.reference.matching import (
     CollectiveMatches,
     CollectivePost,
     Mailbox,
-    Posted,
+    MessagePost,
 )
 from torch_scenarios.reference.state import Ledger, RankState, frozen
 from torch_scenarios.reference.vector.call import (
-    Entering,
+    CollectiveColumn,
     Instance,
     Messages,
     PostColumn,
-    Stand,
+    WaitingRanks,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Named, View, as_list, leave
+from torch_scenarios.reference.vector.cohort import LetBindings, View, as_list, leave
 from torch_scenarios.reference.vector.engine import CohortState
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
@@ -71,7 +71,7 @@ class Remainder:
         cohort_state: CohortState,
         again: Callable[[NDArray[np.bool_]], ColumnRecord],
     ) -> None:
-        """Take what is left. Raises Beyond where a rank cannot be walked on from there."""
+        """Take what is left. Raises CohortError where a rank cannot be walked on from there."""
         self._plan = plan
         self._cohort_state = cohort_state
         self._replays = Replays(cohort_state.record, again)
@@ -95,7 +95,7 @@ class Remainder:
                 self._open.setdefault(rank, []).append((work, row))
 
     def _police(self) -> None:
-        """Raise Beyond for what a rank alone does not tell.
+        """Raise CohortError for what a rank alone does not tell.
 
         That is where loops are, if ranks name what they count through, or if they count through a
         value twice; and what a message has met whose handle is lost.
@@ -152,13 +152,13 @@ class Remainder:
         if rank not in self._posted:
             counted: Counter[tuple[Any, ...]] = Counter()
             for batch in self._cohort_state.record.of(rank):
-                for link in batch.said.links:
+                for link in batch.description.links:
                     found = link.ends(batch, rank)
                     if found is not None:
                         counted[found] += 1
             stand = self._cohort_state.blocked_ranks.stand_of(rank)
             if stand is not None and not isinstance(stand.instance.step.operation, Waiting):
-                for link in stand.said.links:
+                for link in stand.description.links:
                     found = link.ends(stand, rank)
                     if found is not None:
                         counted[found] += 1
@@ -170,7 +170,7 @@ class Remainder:
         """Yield the collectives that a rank has behind it on a group."""
         for batch in self._cohort_state.record.of(rank):
             if isinstance(batch.instance.step.operation, Collective):
-                link = batch.said.links[0]
+                link = batch.description.links[0]
                 if link.keys[int(link.numbers[rank])] == key:
                     yield self._make_call(batch, rank)
 
@@ -196,7 +196,7 @@ class Remainder:
     def _name(self, process: Process, instance: Instance, until: int) -> None:
         """Let a process know the numbers that its rank has named before a step, and its loops."""
         for name, value in instance.variables.items():
-            number = value.of(process.rank) if isinstance(value, Named) else value
+            number = value.of(process.rank) if isinstance(value, LetBindings) else value
             # Cohorts may have evaluated a number before any rank came to the step that names it. A
             # rank before that step must not know it yet.
             early = (
@@ -251,7 +251,7 @@ class Remainder:
 
     def enter(
         self, state: RankState, matches: CollectiveMatches, mailbox: Mailbox
-    ) -> list[CollectivePost | Posted]:
+    ) -> list[CollectivePost | MessagePost]:
         """Let a rank have under way what it has; returns what waits for others.
 
         Works are made first, in the order of their calls, and then the posts of each, which are
@@ -270,7 +270,7 @@ class Remainder:
                 if id(work) not in known
             ]
         found.sort(key=_find_place)
-        waiting: list[CollectivePost | Posted] = []
+        waiting: list[CollectivePost | MessagePost] = []
         made: dict[int, matching.Work] = {}
         for work, row in found:
             made[id(work)] = self._work(state, work, row, stand)
@@ -296,11 +296,13 @@ class Remainder:
         state.process.undefined_reads.clear()
         return waiting
 
-    def _call(self, state: RankState, of: WorkColumn | Stand, row: int | None = None) -> Call:
+    def _call(
+        self, state: RankState, of: WorkColumn | WaitingRanks, row: int | None = None
+    ) -> Call:
         """Return a call once more, as the rank made it.
 
-        Of a work that runs, `row` is the rank's. Raises Beyond where the call would be another by
-        now: it is evaluated on what the rank holds since.
+        Of a work that runs, `row` is the rank's. Raises CohortError where the call would be
+        another by now: it is evaluated on what the rank holds since.
         """
         process, instance = state.process, of.instance
         self._name(process, instance, instance.step.index)
@@ -315,13 +317,15 @@ class Remainder:
             leave("a call that would be another by now")
         return call
 
-    def _find_call(self, state: RankState, stand: Stand, made: Mapping[int, matching.Work]) -> Call:
+    def _find_call(
+        self, state: RankState, stand: WaitingRanks, made: Mapping[int, matching.Work]
+    ) -> Call:
         if isinstance(stand.instance.step.operation, Waiting):
             return self._call(state, stand)
         return made[id(stand.works[0])].call
 
     def _work(
-        self, state: RankState, work: WorkColumn, row: int, stand: Stand | None
+        self, state: RankState, work: WorkColumn, row: int, stand: WaitingRanks | None
     ) -> matching.Work:
         call = self._call(state, work, row)
         awaited = bool(work.waited[row])
@@ -362,17 +366,17 @@ class Remainder:
         made: matching.Work,
         matches: CollectiveMatches,
         mailbox: Mailbox,
-    ) -> list[CollectivePost | Posted]:
+    ) -> list[CollectivePost | MessagePost]:
         """Give a work what it is made of; returns what is not done of it."""
         operation = made.call.operation
         messages = (
             operation.messages(made.call.entry) if isinstance(operation, PointToPoint) else ()
         )
-        waiting: list[CollectivePost | Posted] = []
+        waiting: list[CollectivePost | MessagePost] = []
         for at, post in enumerate(work.posts):
             done = _is_done(post, row)
-            found: CollectivePost | Posted
-            if isinstance(post, Entering):
+            found: CollectivePost | MessagePost
+            if isinstance(post, CollectiveColumn):
                 found = self._join(made.call, post, row, matches, done=done)
             else:
                 assert isinstance(post, Messages)
@@ -389,7 +393,13 @@ class Remainder:
         return waiting
 
     def _join(
-        self, call: Call, post: Entering, row: int, matches: CollectiveMatches, *, done: bool
+        self,
+        call: Call,
+        post: CollectiveColumn,
+        row: int,
+        matches: CollectiveMatches,
+        *,
+        done: bool,
     ) -> CollectivePost:
         rank = call.entry.rank
         if not done:
@@ -429,18 +439,18 @@ def _is_done(post: PostColumn, row: int) -> bool:
 
 
 def _find_alike(
-    state: RankState, call: Call, of: WorkColumn | Stand, row: int | None
+    state: RankState, call: Call, of: WorkColumn | WaitingRanks, row: int | None
 ) -> Iterator[bool]:
     """Yield whether parts of a call are those of a work that runs: its messages, its tensors."""
     operation, entry = call.operation, call.entry
     assert operation is not None
-    posts = [] if row is None or isinstance(of, Stand) else of.posts
+    posts = [] if row is None or isinstance(of, WaitingRanks) else of.posts
     messages = operation.messages(entry) if isinstance(operation, PointToPoint) and posts else ()
     if posts:
         yield operation.refuse(entry) is None
         yield not isinstance(posts[0], Messages) or len(messages) == len(posts)
     for at, post in enumerate(posts):
-        if isinstance(post, Entering):
+        if isinstance(post, CollectiveColumn):
             for name, view in post.arguments.items():
                 yield _is_part(state, view, row, entry.arguments.get(name))
         elif isinstance(post, Messages):
@@ -462,9 +472,9 @@ def _is_part(state: RankState, view: Any, row: Any, array: Any) -> bool:
     return array.shape == mine.shape and (not mine.size or first == int(mine.flat[0]))
 
 
-def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:
+def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> MessagePost:
     """Return a message that has met its other side, which nothing needs any more."""
-    found = Posted(
+    found = MessagePost(
         rank=call.entry.rank,
         call=call,
         time_s=0.0,
@@ -481,11 +491,11 @@ def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int
     return found
 
 
-def _number(waiting: list[CollectivePost | Posted]) -> None:
+def _number(waiting: list[CollectivePost | MessagePost]) -> None:
     """Number messages that wait since before: those of the same ends end at -1."""
     left: Counter[tuple[Any, ...]] = Counter()
     for post in reversed(waiting):
-        if isinstance(post, Posted):
+        if isinstance(post, MessagePost):
             ends = (post.group.key, post.message.peer, post.message.tag, post.message.sends)
             left[ends] += 1
             post.nth = -left[ends]

@@ -18,9 +18,9 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.operations.base import Group
 from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import Ledger
-from torch_scenarios.reference.vector.call import Change, Entering, PostColumn, WorkColumn
+from torch_scenarios.reference.vector.call import Change, CollectiveColumn, PostColumn, WorkColumn
 from torch_scenarios.reference.vector.cohort import (
-    Active,
+    ActiveRanks,
     Column,
     View,
     leave,
@@ -31,7 +31,7 @@ from torch_scenarios.reference.vector.cohort import (
 # What all ranks hold: a column for each name, and who of them is a member of what.
 
 
-def _values(value: Value, active: Active) -> NDArray[Any]:
+def _values(value: Value, active: ActiveRanks) -> NDArray[Any]:
     """Return the elements of a tensor on each rank `[L, *shape]`; TypeError for other values."""
     if isinstance(value, Stack):
         return np.asarray(value.take())
@@ -75,7 +75,7 @@ class Memory:
         self._listed: dict[str, Any] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
 
-    def view(self, name: str, active: Active) -> View | None:
+    def view(self, name: str, active: ActiveRanks) -> View | None:
         """Return what a name holds on these ranks; None where one of them holds nothing."""
         column = self.columns.get(name)
         if column is None or not (column.whole or column.held[active.index].all()):
@@ -85,11 +85,11 @@ class Memory:
         return View(column, active, None, self._flights.check_read if writing else None)
 
     def check_ragged(self, names: Collection[str]) -> None:
-        """Raise Beyond where some name holds what no column has."""
+        """Raise CohortError where some name holds what no column has."""
         if not (self.ragged.keys() | self._of_models).isdisjoint(names):
             leave("a name with several shapes or types, or a part of a model")
 
-    def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
+    def hold(self, name: str, active: ActiveRanks, value: Value, mark: Mark | None) -> NDArray[Any]:
         """Let a name hold a copy of a tensor; returns its elements, which no step changes.
 
         Raises TypeError or ValueError for what has no column: a list of tensors that are not alike,
@@ -112,7 +112,7 @@ class Memory:
             return values
         return values.copy() if isinstance(value, View) and value.offsets is None else values
 
-    def _stack(self, items: list[Value], active: Active) -> NDArray[Any]:
+    def _stack(self, items: list[Value], active: ActiveRanks) -> NDArray[Any]:
         """Return the tensors of a list next to each other `[L, n, *shape]`.
 
         Raises TypeError or ValueError where they are not of one shape and dtype.
@@ -126,7 +126,7 @@ class Memory:
     def _column(
         self,
         name: str,
-        active: Active,
+        active: ActiveRanks,
         values: NDArray[Any],
         mark: Mark | None,
         *,
@@ -246,8 +246,8 @@ class Flight(Struct, eq=False):
 class Flights:
     """What work uses of the tensors of all ranks, by the name of the tensor.
 
-    A race is wrong, and what is wrong is found by the walk. So each check raises Beyond and says no
-    more: it may be too careful, but never too lax.
+    A race is wrong, and what is wrong is found by the walk. So each check raises CohortError
+    and says no more: it may be too careful, but never too lax.
     """
 
     def __init__(self, world_size: int, *, hollow: bool = False) -> None:
@@ -256,7 +256,7 @@ class Flights:
         self._hollow = hollow
         self._by_name: dict[str, list[Flight]] = {}
 
-    def find_writing(self, name: str, active: Active) -> list[Flight]:
+    def find_writing(self, name: str, active: ActiveRanks) -> list[Flight]:
         """Return the flights that write what a name holds on one of these ranks."""
         return [
             flight
@@ -265,21 +265,21 @@ class Flights:
         ]
 
     def check_read(self, view: View) -> None:
-        """Raise Beyond where an expression reads a part of a tensor that work writes."""
+        """Raise CohortError where an expression reads a part of a tensor that work writes."""
         self.check(view, writes=False)
 
-    def check_look(self, name: str, active: Active) -> None:
-        """Raise Beyond where something may be expected of a name while work writes it."""
+    def check_look(self, name: str, active: ActiveRanks) -> None:
+        """Raise CohortError where something may be expected of a name while work writes it."""
         leave_apart(self.find_writing(name, active))
 
     def check(self, view: View, *, writes: bool) -> None:
-        """Raise Beyond where a call on a part of a tensor races with work that uses it."""
+        """Raise CohortError where a call on a part of a tensor races with work that uses it."""
         for flight in self._by_name.get(view.column.name, ()):
             if clash(writes, flight.writes):
                 self._compare(flight, view)
 
-    def check_name(self, name: str, active: Active) -> None:
-        """Raise Beyond where a name gets a new value while work uses the old one."""
+    def check_name(self, name: str, active: ActiveRanks) -> None:
+        """Raise CohortError where a name gets a new value while work uses the old one."""
         flights = self._by_name.get(name, ())
         leave_apart(any(flight.live[active.index].any() for flight in flights))
 
@@ -309,7 +309,7 @@ class Flights:
         )
         self._by_name.setdefault(view.column.name, []).append(flight)
 
-    def give_back(self, work: WorkColumn, active: Active) -> None:
+    def give_back(self, work: WorkColumn, active: ActiveRanks) -> None:
         """Take back what a work used on ranks that have waited for it."""
         for name in work.flown:
             flights = self._by_name.get(name, [])
@@ -322,7 +322,7 @@ class Flights:
 
 
 def check_together(used: Sequence[tuple[View, bool]]) -> None:
-    """Raise Beyond where one call stores into a part that it uses twice; True is stored into."""
+    """Raise CohortError where one call writes (True) a part that it uses twice."""
     if len(used) == 1 or not any(writes for _, writes in used):
         return
     if used[0][0].column.hollow:
@@ -359,10 +359,10 @@ def bounds(view: View) -> tuple[Any, Any]:
 
 
 def put_in_place(
-    post: PostColumn, active: Active, rows: NDArray[np.int64] | None, slack: dict[str, Any]
+    post: PostColumn, active: ActiveRanks, rows: NDArray[np.int64] | None, slack: dict[str, Any]
 ) -> list[Change]:
     """Store what arrived on the rows of a post; returns what changed."""
-    if isinstance(post, Entering):
+    if isinstance(post, CollectiveColumn):
         found = []
         for argument, values in post.results.items():
             view = post.arguments[argument]
@@ -379,7 +379,7 @@ def put_in_place(
 
 
 def _put(
-    view: View, active: Active, rows: NDArray[np.int64] | None, values: NDArray[Any]
+    view: View, active: ActiveRanks, rows: NDArray[np.int64] | None, values: NDArray[Any]
 ) -> Change:
     found = values if rows is None else values[rows]
     view.put(rows, found)

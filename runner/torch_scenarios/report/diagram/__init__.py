@@ -12,8 +12,8 @@ in SVG.
 
 from __future__ import annotations
 
-from torch_scenarios.report.diagram.lanes import Line, Piece, Printer, picture
+from torch_scenarios.report.diagram.lanes import Line, Printer, StyledText, picture
 from torch_scenarios.report.diagram.layout import NoStepsError, PictureView
 from torch_scenarios.report.diagram.svg import svg
 
-__all__ = ["Line", "NoStepsError", "PictureView", "Piece", "Printer", "picture", "svg"]
+__all__ = ["Line", "NoStepsError", "PictureView", "Printer", "StyledText", "picture", "svg"]

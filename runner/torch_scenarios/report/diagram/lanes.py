@@ -26,10 +26,10 @@ Style: TypeAlias = Literal[
 ]
 
 
-class Piece(Struct, frozen=True):
+class StyledText(Struct, frozen=True):
     """Some text in one style; a line of the picture is a list of them.
 
-    >>> Piece("rank 0").style
+    >>> StyledText("rank 0").style
     'plain'
 
     A style is a name and no colour: what it looks like is decided by the stream that shows it.
@@ -128,11 +128,11 @@ LEAST = 16
 _WORDS = re.compile(r"\s*\S+\s*?")
 
 
-def wrap(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
+def wrap(pieces: Sequence[StyledText], width: int) -> list[list[StyledText]]:
     """Return the pieces on lines of at most `width` characters; a longer word has a line."""
     if width < LEAST or sum(len(piece.text) for piece in pieces) <= width:
         return [list(pieces)]
-    lines: list[list[Piece]] = [[]]
+    lines: list[list[StyledText]] = [[]]
     left = width
     for piece in pieces:
         if left < len(piece.text) <= width and lines[-1]:
@@ -143,7 +143,7 @@ def wrap(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
                 lines.append([])
                 left = width
             own = word if lines[-1] else word.lstrip()
-            lines[-1].append(Piece(own, piece.style))
+            lines[-1].append(StyledText(own, piece.style))
             left -= len(own)
     return lines
 
@@ -195,11 +195,11 @@ class Canvas:
             line += f"{short:<{width}}"
         return line.rstrip()
 
-    def draw_empty_line(self) -> list[Piece]:
+    def draw_empty_line(self) -> list[StyledText]:
         """Return a line in which nothing happens."""
         return _pieces(self._blank())
 
-    def draw_elision(self) -> list[Piece]:
+    def draw_elision(self) -> list[StyledText]:
         """Return a line that stands for many."""
         cells = self._blank()
         for lane, at in self.at.items():
@@ -207,7 +207,7 @@ class Canvas:
                 cells[at] = ("⋮", "dim")
         return _pieces(cells)
 
-    def row(self, row: Row, glyphs: Mapping[int, Glyph]) -> list[Piece]:
+    def row(self, row: Row, glyphs: Mapping[int, Glyph]) -> list[StyledText]:
         """Return a row of the picture; `glyphs` are those of its nodes, by lane."""
         cells = self._blank()
         for bar in row.bars:
@@ -262,9 +262,9 @@ def _style(arrow: Arrow) -> Style:
     return "arrow" if arrow.complete else "stuck"
 
 
-def _pieces(cells: Sequence[Cell]) -> list[Piece]:
+def _pieces(cells: Sequence[Cell]) -> list[StyledText]:
     return [
-        Piece("".join(character for character, _ in run), style)
+        StyledText("".join(character for character, _ in run), style)
         for style, run in groupby(cells, key=lambda cell: cell[1])
     ]
 
@@ -290,21 +290,21 @@ def gutter(spans: Sequence[StepSpan]) -> str:
     return ",".join(map(str, lines))
 
 
-def beside(timeline: Timeline, row: Row) -> list[Piece]:
+def beside(timeline: Timeline, row: Row) -> list[StyledText]:
     """Return the text beside a row; nothing where no step is drawn in it."""
     spans = {lane: timeline.lanes[lane].spans[row.nodes[lane][1]] for lane in _senders_first(row)}
     if not spans:
         return []
-    pieces = [Piece(_label(list(spans.values()), met=bool(row.arrows or row.bars)))]
+    pieces = [StyledText(_label(list(spans.values()), met=bool(row.arrows or row.bars)))]
     iterations = dict.fromkeys(span.iteration for span in spans.values() if span.iteration)
     if iterations:
         phrase = " and ".join(", ".join(map(str, values)) for values in iterations)
-        pieces.append(Piece(f"  iteration {phrase}", "dim"))
-    pieces += [Piece(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
+        pieces.append(StyledText(f"  iteration {phrase}", "dim"))
+    pieces += [StyledText(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
     raised = dict.fromkeys(span.raised for span in spans.values() if span.raised)
-    pieces += [Piece(f"  raises {words}", "raised") for words in raised]
+    pieces += [StyledText(f"  raises {words}", "raised") for words in raised]
     if timeline.witness == "observed":
-        pieces += [Piece(f"  {text}", "dim") for text in _late(timeline, spans)]
+        pieces += [StyledText(f"  {text}", "dim") for text in _late(timeline, spans)]
     return pieces + _tell_waits(timeline, spans)
 
 
@@ -354,7 +354,7 @@ def _short(span: StepSpan) -> str:
     return span.label
 
 
-def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
+def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[StyledText]:
     """Return what the blocked ranks of a row wait for, where a phrase can say it."""
     stuck = sorted(timeline.lanes[lane].rank for lane, span in spans.items() if span.stuck)
     if not stuck or any(span.state == "running" for span in spans.values()):
@@ -367,8 +367,8 @@ def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece
             peers = name_ranks([edge.peer for edge in edges], last)
             waits.setdefault(f"{peers} {edges[0].because}", []).append(waiter)
     if len(waits) == 1:
-        return [Piece(f"  waits for {next(iter(waits))}", "stuck")]
-    return [Piece("  stuck", "stuck")]
+        return [StyledText(f"  waits for {next(iter(waits))}", "stuck")]
+    return [StyledText("  stuck", "stuck")]
 
 
 def values_of(values: Mapping[int, Mapping[str, str]]) -> list[tuple[str, list[int]]]:
@@ -407,7 +407,7 @@ def name_ranks(ranks: Iterable[int], last: str = "and") -> str:
 # -------------------------------------------------------------------------------------------------
 # The lanes of the picture with their rows, the lines of the file beside them, the legend.
 
-Line = list[Piece]
+Line = list[StyledText]
 
 #: characters between two lanes: an arrow needs two, and many are no help
 CLOSEST, WIDEST = 3, 10
@@ -442,11 +442,11 @@ class Drawing:
         lanes = {lane: self._timeline.lanes[lane] for lane in self._lanes}
         hosts = self._canvas.hosts([lane.host for lane in lanes.values()])
         if hosts:
-            yield [Piece(f"{'':>{self._left}}  {hosts}", "dim")]
+            yield [StyledText(f"{'':>{self._left}}  {hosts}", "dim")]
         heads = self._canvas.heads([lane.rank for lane in lanes.values()])
-        yield [Piece(f"{_TITLE:>{self._left}}  {heads}", "dim")]
+        yield [StyledText(f"{_TITLE:>{self._left}}  {heads}", "dim")]
         if self._view.values:
-            yield from self._beside(Piece("before the first step", "dim"))
+            yield from self._beside(StyledText("before the first step", "dim"))
             yield from self._values({lane.rank: lane.initial for lane in lanes.values()})
         for block in self._blocks:
             if block.skipped:
@@ -454,7 +454,7 @@ class Drawing:
             for row in block.rows:
                 yield from self._row(row)
             if block.more:
-                yield from self._beside(Piece(f"… {block.more} more messages", "dim"))
+                yield from self._beside(StyledText(f"… {block.more} more messages", "dim"))
         parts = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
         if parts:
             yield []
@@ -462,9 +462,9 @@ class Drawing:
 
     def _legend_lines(self, told: list[str]) -> Iterator[Line]:
         room = self._view.width - self._left
-        for line in wrap([Piece(f"   {text}") for text in told], room):
+        for line in wrap([StyledText(f"   {text}") for text in told], room):
             text = "".join(piece.text for piece in line).strip()
-            yield [Piece(" " * (self._left + 2) + text, "dim")]
+            yield [StyledText(" " * (self._left + 2) + text, "dim")]
 
     def _spans(self, row: Row) -> list[StepSpan]:
         return [self._timeline.lanes[lane].spans[at] for lane, at in row.nodes.values()]
@@ -472,12 +472,12 @@ class Drawing:
     # ------------------------------------------------------------------ lines
 
     def _margin(self, text: str) -> Line:
-        return [Piece(f"{text:>{self._left}}  ", "dim")]
+        return [StyledText(f"{text:>{self._left}}  ", "dim")]
 
-    def _beside(self, *text: Piece) -> Iterator[Line]:
+    def _beside(self, *text: StyledText) -> Iterator[Line]:
         """Yield lines of text beside lanes on which nothing happens."""
         for line in wrap(text, self._room):
-            yield [*self._margin(""), *self._canvas.draw_empty_line(), Piece("  "), *line]
+            yield [*self._margin(""), *self._canvas.draw_empty_line(), StyledText("  "), *line]
 
     def _row(self, row: Row) -> Iterator[Line]:
         glyphs = {
@@ -494,9 +494,9 @@ class Drawing:
             self._legend[ABSENT] = None
         self._go_on(row.nodes.values())
         first, *more = wrap(beside(self._timeline, row), self._room)
-        yield [*self._margin(gutter(self._spans(row))), *drawn, Piece("  "), *first]
+        yield [*self._margin(gutter(self._spans(row))), *drawn, StyledText("  "), *first]
         for line in more:
-            yield from self._beside(Piece("  "), *line)
+            yield from self._beside(StyledText("  "), *line)
         if self._view.values:
             yield from self._values(
                 {
@@ -519,16 +519,18 @@ class Drawing:
         self._go_on(at for group in block.skipped for at in group)
         first, count = block.number, len(block.skipped)
         many = "1 more step" if count == 1 else f"{count} more steps"
-        text = Piece(f"… {many}: --steps {first}:{first + count - 1}", "dim")
-        yield [*self._margin("⋮"), *drawn, Piece("  "), text]
+        text = StyledText(f"… {many}: --steps {first}:{first + count - 1}", "dim")
+        yield [*self._margin("⋮"), *drawn, StyledText("  "), text]
 
     def _values(self, values: Mapping[int, Mapping[str, str]]) -> Iterator[Line]:
         found = values_of(values)
         for text, ranks in found[:MOST_VALUES]:
             whose = "" if 1 < len(ranks) == len(values) else f"  {name_ranks(ranks)}"
-            yield from self._beside(Piece(f"  {text}", "value"), Piece(whose, "dim"))
+            yield from self._beside(StyledText(f"  {text}", "value"), StyledText(whose, "dim"))
         if len(found) > MOST_VALUES:
-            yield from self._beside(Piece(f"  … {len(found) - MOST_VALUES} more values", "dim"))
+            yield from self._beside(
+                StyledText(f"  … {len(found) - MOST_VALUES} more values", "dim")
+            )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -545,10 +547,13 @@ def picture(timeline: Timeline, view: PictureView) -> list[Line]:
     if any(timeline.lanes[lane].spans for lane in lanes):
         lines += Drawing(timeline, lanes, view).lines()
     else:
-        lines.append([Piece("no rank takes a step", "dim")])
+        lines.append([StyledText("no rank takes a step", "dim")])
     left_out = len(timeline.lanes) - len(lanes)
     if left_out and view.ranks is None:
-        lines += [[], [Piece(f"… {left_out} more ranks: --ranks chooses which are drawn", "dim")]]
+        lines += [
+            [],
+            [StyledText(f"… {left_out} more ranks: --ranks chooses which are drawn", "dim")],
+        ]
     rings: set[str] = set()
     for fault in timeline.faults:
         ring = chain(timeline, fault)
@@ -560,9 +565,9 @@ def picture(timeline: Timeline, view: PictureView) -> list[Line]:
 def _title(timeline: Timeline) -> Line:
     how = "predicted" if timeline.witness == "predicted" else f"observed on {timeline.backend}"
     return [
-        Piece(f"{timeline.file}::{timeline.case}", "strong"),
-        Piece(f"  {how}: ", "dim"),
-        Piece(timeline.outcome, "plain" if timeline.outcome == "completes" else "stuck"),
+        StyledText(f"{timeline.file}::{timeline.case}", "strong"),
+        StyledText(f"  {how}: ", "dim"),
+        StyledText(timeline.outcome, "plain" if timeline.outcome == "completes" else "stuck"),
     ]
 
 
@@ -589,10 +594,10 @@ def pick_lanes(timeline: Timeline, view: PictureView) -> list[int]:
 
 def _explain(fault: DrawnDiagnosis, ring: str, width: int) -> Iterator[Line]:
     """Yield a diagnosis: its name, the ring of those who wait, its clauses."""
-    yield [Piece(fault.name, "stuck"), Piece(f"  {ring}" if ring else "", "stuck")]
+    yield [StyledText(fault.name, "stuck"), StyledText(f"  {ring}" if ring else "", "stuck")]
     for clause in _clauses(fault.prose):
         for line in textwrap.wrap(clause, max(40, width - 2), subsequent_indent="  "):
-            yield [Piece(f"  {line}")]
+            yield [StyledText(f"  {line}")]
 
 
 def _clauses(prose: str) -> list[str]:
@@ -662,7 +667,7 @@ class Printer:
         known = self._console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
         return self._console.width if known else WIDTH
 
-    def print(self, lines: Iterable[Iterable[Piece]]) -> None:
+    def print(self, lines: Iterable[Iterable[StyledText]]) -> None:
         """Print each line; nothing stands at the end of one that cannot be seen."""
         for line in lines:
             text = Text()

@@ -264,7 +264,7 @@ class Row(Struct, kw_only=True):
         yield from (arrow.extent for arrow in self.arrows)
 
 
-class Packing:
+class RowLayout:
     """Makes the rows of one group of spans after the other, of some lanes of a timeline.
 
         a ring of 4 in one step          ●──▶●──▶●──▶●         three arrows side by side
@@ -380,7 +380,7 @@ def blocks(timeline: Timeline, lanes: Sequence[int], view: PictureView) -> list[
     Raises NoStepsError where it shows none of them.
     """
     groups = order_spans(timeline, lanes)
-    packing = Packing(timeline, lanes)
+    packing = RowLayout(timeline, lanes)
     found = [Block()]
     chosen = view.choose_steps(len(groups))
     for number, group in enumerate(groups):

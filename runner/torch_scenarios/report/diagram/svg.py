@@ -18,7 +18,7 @@ from torch_scenarios.report.diagram.lanes import (
     BEGUN,
     DIED,
     Glyph,
-    Piece,
+    StyledText,
     beside,
     chain,
     end_of,
@@ -121,7 +121,7 @@ class _Picture:
             for row in block.rows:
                 self._row(row)
             if block.more:
-                self._write([[Piece(f"… {block.more} more messages", "dim")]])
+                self._write([[StyledText(f"… {block.more} more messages", "dim")]])
                 self._y += LINE
         self._bottom = self._y - ROW / 2 + 4
         self._explain()
@@ -193,7 +193,7 @@ class _Picture:
         self._write(lines)
         self._y += ROW + LINE * max(0, len(lines) - 1)
 
-    def _list_values(self, row: Row) -> list[list[Piece]]:
+    def _list_values(self, row: Row) -> list[list[StyledText]]:
         """Return what the steps of a row left in their tensors."""
         found = values_of(
             {
@@ -204,16 +204,18 @@ class _Picture:
         lines = []
         for text, ranks in found[:MOST_VALUES]:
             whose = "" if 1 < len(ranks) == len(row.nodes) else f"  {name_ranks(ranks)}"
-            lines.append([Piece(textwrap.shorten(text, TEXT), "value"), Piece(whose, "dim")])
+            lines.append(
+                [StyledText(textwrap.shorten(text, TEXT), "value"), StyledText(whose, "dim")]
+            )
         more = len(found) - MOST_VALUES
-        return lines + ([[Piece(f"… {more} more values", "dim")]] if more > 0 else [])
+        return lines + ([[StyledText(f"… {more} more values", "dim")]] if more > 0 else [])
 
     def _draw_elided(self, block: Block) -> None:
         for lane in self._lanes:
             if lane not in self._ends:
                 self._front.append(_text(self._x[lane], self._y + 4, "⋮", "head dim"))
         count = len(block.skipped)
-        self._write([[Piece(f"… {count} more step{'s' * (count > 1)}", "dim")]])
+        self._write([[StyledText(f"… {count} more step{'s' * (count > 1)}", "dim")]])
         for group in block.skipped:
             self._go_on(Row(nodes={at[0]: at for at in group}))
         self._y += ROW
@@ -261,7 +263,7 @@ class _Picture:
             return self._hues.get(span.group or "", "g0")
         return HUES.get(span.kind, "local")
 
-    def _write(self, lines: Sequence[Sequence[Piece]]) -> None:
+    def _write(self, lines: Sequence[Sequence[StyledText]]) -> None:
         """Write lines beside the lanes, the first at the height of the row."""
         for number, line in enumerate(lines):
             text = "".join(piece.text for piece in line).strip()

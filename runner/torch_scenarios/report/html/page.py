@@ -350,7 +350,7 @@ _DATA = re.compile(r'<script type="text/plain" id="data">([^<]*)</script>')
 _BEGIN = b"<!doctype html>"
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class PageCase(Struct, frozen=True, kw_only=True):
     """A case of a page: its verdict, how long it took in microseconds, its body as it stands.
 
     A page can be read back, and compared with a later run: it holds what it shows as data.
@@ -375,7 +375,7 @@ def is_page(path: str) -> bool:
         os.close(opened)
 
 
-class Against(Struct, frozen=True, kw_only=True):
+class ComparedRun(Struct, frozen=True, kw_only=True):
     """The run that a page is compared with: how it ended, and its cases that are gone since.
 
     A case that is gone fails nothing, which is why it is named: it may have been renamed, or lost.
@@ -394,7 +394,7 @@ class WholeRun(Struct, frozen=True, kw_only=True):
     environment: dict[str, Any]
     interrupted: bool
     explanations: dict[str, dict[str, str]]
-    against: Against | UnsetType = UNSET
+    against: ComparedRun | UnsetType = UNSET
 
 
 class PageContent(Struct, frozen=True, kw_only=True):
@@ -443,16 +443,16 @@ def _unpack(packed: bytes) -> bytes:
     return content
 
 
-def cases_of(path: str) -> dict[tuple[str, str], Shown]:
+def cases_of(path: str) -> dict[tuple[str, str], PageCase]:
     """Return the cases of a page by file and name. Raises ScenarioError where it is not ours."""
     content = content_of(path)
     return {
-        (head.file, head.case): Shown(verdict=head.verdict, took=head.took, body=body)
+        (head.file, head.case): PageCase(verdict=head.verdict, took=head.took, body=body)
         for head, body in zip(content.heads, content.bodies, strict=True)
     }
 
 
-def draw(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]) -> Outcome:
+def draw(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], PageCase]]) -> Outcome:
     """Return the outcome with what pages show of its cases; those in none stay without a picture.
 
     Raises ScenarioError where a page is of another run: another verdict, or another duration.
@@ -467,7 +467,7 @@ def draw(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]])
     return replace(outcome, results=tuple(results.values()))
 
 
-def _of(shown: Shown, result: Result) -> bool:
+def _of(shown: PageCase, result: Result) -> bool:
     return (shown.verdict, shown.took) == (result.verdict.status, round(result.duration_s * 1e6))
 
 
@@ -584,7 +584,7 @@ def compare_pages(before: PageContent, after: PageContent, found: Sequence[CaseC
         lines.append(text(replace(head, was=was, changed=change is not None)))
         lines.append(text({**decode_json(body_), "changes": told}))
     gone = tuple(each.name for each in found if each.after is None)
-    against = Against(summary=before.run.summary, changed=len(found), gone=gone)
+    against = ComparedRun(summary=before.run.summary, changed=len(found), gone=gone)
     lines.append(text(replace(after.run, against=against)))
     data = "".join(f"{line}\n" for line in lines).encode(errors="replace")
     return page(f"{after.run.summary} · compared · scenario", zlib.compress(data, 9))

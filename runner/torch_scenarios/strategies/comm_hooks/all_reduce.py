@@ -29,7 +29,7 @@ class AllReduceHook(Hook, frozen=True, kw_only=True):
 
     def side(self, group: Group, caller: Caller, shared: dict[Any, Any]) -> HookSide:
         """Return a side that keeps nothing."""
-        return Averaging(group, self.reduce_dtype)
+        return AverageSide(group, self.reduce_dtype)
 
 
 class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
         return "float16"
 
 
-class Averaging(HookSide):
+class AverageSide(HookSide):
     """The mean over the group, in some dtype.
 
     Each member divides before the sum and not after it: a sum of float16 gradients of 1,024 ranks

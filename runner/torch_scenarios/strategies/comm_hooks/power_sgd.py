@@ -95,7 +95,7 @@ class PowerSGD(Hook, frozen=True, kw_only=True):
         """Register it with its state, and let its calls be noted in any thread."""
         module: Any = import_module(f"{AT}.powerSGD_hook")
         state = module.PowerSGDState(process_group=group, **asdict(self))
-        module.dist = Noted(real.torch.distributed)
+        module.dist = ObservedDistributed(real.torch.distributed)
         wrapped.register_comm_hook(state, module.powerSGD_hook)
 
     def side(self, group: Group, caller: Caller, shared: dict[Any, Any]) -> HookSide:
@@ -103,7 +103,7 @@ class PowerSGD(Hook, frozen=True, kw_only=True):
         return PowerSide(self, group, caller, shared)
 
 
-class Noted:
+class ObservedDistributed:
     """`torch.distributed`, whose all_reduce is seen by the mode of the thread that trains.
 
     The callbacks of a future run in the thread that completed it, where no mode is set.
@@ -129,7 +129,7 @@ class Noted:
             return self._dist.all_reduce(*args, **kwargs)
 
 
-class Carried(Struct, frozen=True, kw_only=True):
+class BucketState(Struct, frozen=True, kw_only=True):
     """What a rank keeps of a bucket: what it lost, and all Q of the last step, in one array."""
 
     error: Array | None = None
@@ -137,7 +137,7 @@ class Carried(Struct, frozen=True, kw_only=True):
 
 
 #: a step on one bucket: it yields what is to be summed, and is sent the sum
-LowRankStep: TypeAlias = Generator[Array, Array, tuple[Array, Carried]]
+LowRankStep: TypeAlias = Generator[Array, Array, tuple[Array, BucketState]]
 
 
 class Witness(Struct, kw_only=True):
@@ -148,7 +148,7 @@ class Witness(Struct, kw_only=True):
     """
 
     given: dict[int, Bucket] = field(default_factory=dict)
-    memories: dict[int, Carried] = field(default_factory=dict)
+    memories: dict[int, BucketState] = field(default_factory=dict)
     made: Array | None = None
     #: how far rounding may lead in this step, element by element
     off: Array | None = None
@@ -176,7 +176,7 @@ class PowerSide(HookSide):
         self._hook, self._rank, self._shared = hook, caller.rank, shared
         self._steps = 0
         self._seeds = np.random.RandomState(hook.random_seed)
-        self._memory: dict[int, Carried] = {}
+        self._memory: dict[int, BucketState] = {}
 
     def mean(self, bucket: Bucket) -> Generator[Part, None, Array]:
         """Average, or from a step on send P and Q."""
@@ -189,7 +189,7 @@ class PowerSide(HookSide):
         )
         self._steps += bucket.is_last
         key = (self._hook.name, bucket.number, self._steps)
-        memory = self._memory.get(bucket.number, Carried())
+        memory = self._memory.get(bucket.number, BucketState())
         shapes = self._stack(bucket)
         first = self._draw(shapes) if memory.q is None else memory.q
         memory = replace(memory, q=first)
@@ -202,7 +202,7 @@ class PowerSide(HookSide):
         self.off = self._witness(key, bucket, first, made)
         return made
 
-    def _step(self, bucket: Bucket, given: Array, memory: Carried) -> LowRankStep:
+    def _step(self, bucket: Bucket, given: Array, memory: BucketState) -> LowRankStep:
         """Do one step on what a rank gives; yield what is summed, and be sent the sum.
 
         Returns what stands for the mean, and what the rank keeps.
@@ -233,7 +233,7 @@ class PowerSide(HookSide):
         for stack, left, right in zip(stacks, ps, _cut(q, stacks, 1), strict=True):
             for matrix, made in zip(stack.held, left @ right.swapaxes(1, 2), strict=True):
                 matrix[...] = made
-        return flat, Carried(error=before - flat, q=q if hook.warm_start else None)
+        return flat, BucketState(error=before - flat, q=q if hook.warm_start else None)
 
     def _part(self, gradients: list[Array]) -> tuple[list[Matrices], list[Array]]:
         """Return the matrices that are worth it, by their shapes, and the gradients that are not.
@@ -289,7 +289,7 @@ class PowerSide(HookSide):
             charge(bucket.flat.size, (), processes=self.group.size)
             memories = {}
             for rank in found.given:
-                memory = before.memories.get(rank, Carried())
+                memory = before.memories.get(rank, BucketState())
                 memories[rank] = replace(memory, q=first.astype(np.float64))
                 if memory.q is not None:
                     memories[rank] = memory
@@ -310,7 +310,7 @@ class PowerSide(HookSide):
         carry: Array = np.concatenate(carried)
         return found.off + carry
 
-    def bound(self, given: list[Bucket], memories: list[Carried]) -> Array:
+    def bound(self, given: list[Bucket], memories: list[BucketState]) -> Array:
         """Return how far rounding may lead in one step of all ranks, element by element."""
         lost = [
             memory.error
@@ -336,12 +336,12 @@ class PowerSide(HookSide):
         return found
 
 
-def _return_sums(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
+def _return_sums(step: LowRankStep, sums: Array) -> tuple[Array, BucketState]:
     """Send the last sum; return what the step returns."""
     try:
         step.send(sums)
     except StopIteration as end:
-        made: tuple[Array, Carried] = end.value
+        made: tuple[Array, BucketState] = end.value
         return made
     message = "a step has more calls than it makes"
     raise AssertionError(message)
