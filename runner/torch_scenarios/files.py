@@ -274,9 +274,9 @@ def _find(
     for path in paths:
         if path.is_dir():
             if path.suffix in SUFFIXES:
-                problems.append(_no_regular_file(path, stat.S_IFDIR))
+                problems.append(_refuse_special_file(path, stat.S_IFDIR))
                 continue
-            for file in sorted(_below(path, problems, passed_over)):
+            for file in sorted(_list_files(path, problems, passed_over)):
                 fault = _fault(file, limits)
                 if fault is None:
                     yield file
@@ -313,13 +313,13 @@ def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) ->
     except FileNotFoundError:
         raise ScenarioError([not_found(path)]) from None
     except (OSError, ValueError) as error:
-        raise ScenarioError([_unreadable(path, _because(error))]) from None
+        raise ScenarioError([_unreadable(path, _word_error(error))]) from None
     try:
         if not limits.follow_links and not _is_inside(_place(opened, path), path, root):
-            raise ScenarioError([_outside(path)])
+            raise ScenarioError([_refuse_outside(path)])
         return read_open(opened, limits.max_file_bytes + 1)
     except OSError as error:
-        raise ScenarioError([_unreadable(path, _because(error))]) from None
+        raise ScenarioError([_unreadable(path, _word_error(error))]) from None
     finally:
         os.close(opened)
 
@@ -349,7 +349,7 @@ def read_open(opened: int, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _because(error: OSError | ValueError) -> str:
+def _word_error(error: OSError | ValueError) -> str:
     return f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
@@ -380,13 +380,13 @@ def _fault(path: Path, limits: Limits, root: Path | None = None) -> Problem | No
     except (OSError, ValueError) as error:
         return _unreadable(path, f"it leads nowhere: {getattr(error, 'strerror', None) or error}")
     if kind != stat.S_IFREG:
-        return _no_regular_file(path, kind)
+        return _refuse_special_file(path, kind)
     if limits.follow_links or _is_inside(os.path.realpath(path), path, root):
         return None
-    return _outside(path)
+    return _refuse_outside(path)
 
 
-def _outside(path: Path) -> Problem:
+def _refuse_outside(path: Path) -> Problem:
     return Problem(
         code="link_outside_project",
         message="the file is a link that leads out of its project",
@@ -395,7 +395,7 @@ def _outside(path: Path) -> Problem:
     )
 
 
-def _no_regular_file(path: Path, kind: int) -> Problem:
+def _refuse_special_file(path: Path, kind: int) -> Problem:
     what = _KINDS.get(kind, "something else")
     return _unreadable(path, f"it is {what}, and a scenario is a regular file")
 
@@ -410,7 +410,7 @@ def _report_passed_over(path: Path, fault: Problem) -> Problem:
     return make_warning("file_passed_over", message, fault.mark, fault.hint)
 
 
-def _below(
+def _list_files(
     folder: Path,
     problems: list[Problem] | None = None,
     passed_over: list[Problem] | None = None,
@@ -432,7 +432,9 @@ def _below(
             folders.remove(name)
             if passed_over is not None:
                 path = Path(where, name)
-                passed_over.append(_report_passed_over(path, _no_regular_file(path, stat.S_IFDIR)))
+                passed_over.append(
+                    _report_passed_over(path, _refuse_special_file(path, stat.S_IFDIR))
+                )
         for name in sorted(files):
             if os.path.splitext(name)[1] in SUFFIXES and not name.startswith("."):
                 yield Path(where, name)
@@ -453,7 +455,7 @@ def _nearby(path: Path) -> Path | None:
     """Return a file of the same name below the working folder, the nearest first."""
     names = {path.name} if path.suffix else {path.name + suffix for suffix in SUFFIXES}
     best: Path | None = None
-    for count, file in enumerate(_below(Path())):
+    for count, file in enumerate(_list_files(Path())):
         if count >= _SEARCHED:
             break
         if file.name in names and (best is None or len(file.parts) < len(best.parts)):

@@ -439,7 +439,7 @@ class Cases:
         """Run on `launcher`; None analyses only. `meanwhile` tells what has changed by now."""
         self._launcher = launcher
         self._screen = screen
-        self._meanwhile = meanwhile
+        self._find_change = meanwhile
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="case")
         #: the files of which a case was abandoned when it last ran
         self.hung: set[Path] = set()
@@ -454,15 +454,15 @@ class Cases:
         """Run a case, and return what changed meanwhile; no result where it was abandoned."""
         if self._launcher is None or analysis.verdict.status != "PASSED":
             self.hung.discard(path)
-            return result_of(analysis), self._meanwhile()
+            return result_of(analysis), self._find_change()
         running = self._thread.submit(execute, analysis, self._launcher)
         if _wait_for(running, LONG_S):
             self.hung.discard(path)
-            return running.result(), self._meanwhile()
+            return running.result(), self._find_change()
         scenario = analysis.scenario
         name = f"{scenario.source.path}::{scenario.case}"
         with self._screen.busy(name):
-            meanwhile = self._until_done(running, path)
+            meanwhile = self._wait_for_case(running, path)
         if _wait_for(running, 0):
             self.hung.discard(path)
             return running.result(), meanwhile
@@ -471,14 +471,14 @@ class Cases:
         self._screen.abandon(name)
         return None, meanwhile
 
-    def _until_done(self, running: Future[Result], path: Path) -> FileChanges | None:
+    def _wait_for_case(self, running: Future[Result], path: Path) -> FileChanges | None:
         """Wait for a case of a file; once another file has changed, for a little longer."""
         while not _wait_for(running, POLL_S):
-            meanwhile = self._meanwhile()
+            meanwhile = self._find_change()
             if meanwhile:
                 _wait_for(running, POLL_S if meanwhile.concerns(path) else PATIENCE_S)
                 return meanwhile
-        return self._meanwhile()
+        return self._find_change()
 
     def _abandon(self, launcher: Launcher, running: Future[Result]) -> None:
         """End a case by its workers, so that torch stays imported; else with all that runs."""
@@ -543,7 +543,7 @@ class Watch:
         #: what is to be run: the files, in this order
         self._todo: dict[Path, None] = {}
         self._results: dict[Path, list[Result]] = {}
-        self._cases = Cases(launcher, screen, self._meanwhile)
+        self._cases = Cases(launcher, screen, self._find_change)
 
     def run(self) -> None:
         """Watch until KeyboardInterrupt, which is passed on once nothing runs any more."""
@@ -583,7 +583,7 @@ class Watch:
         self._look_s = time.monotonic() - began
         return difference
 
-    def _meanwhile(self) -> FileChanges | None:
+    def _find_change(self) -> FileChanges | None:
         """Return what changed while something ran, if anything did; takes no time otherwise."""
         return (self._notice() or None) if self._changes.wait(0) else None
 

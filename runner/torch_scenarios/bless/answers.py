@@ -62,7 +62,7 @@ def answers(case: AnalysedCase, limits: Limits) -> Iterator[tuple[ValueExpectati
     """
     scenario = case.scenario
     judged = start(case.plan, case.predicted, None, scenario.expect, reference=True, limits=limits)
-    for expectation, view in _each_expectation(judged):
+    for expectation, view in _list_expectations(judged):
         path, asked = _path(view, expectation)
         value, wrong = (
             _compare(view, expectation) if asked else (_read_held(view, expectation), _RIGHT)
@@ -82,7 +82,7 @@ def answers(case: AnalysedCase, limits: Limits) -> Iterator[tuple[ValueExpectati
         )
 
 
-def _each_expectation(case: Case) -> Iterator[tuple[ValueExpectation, RankView]]:
+def _list_expectations(case: Case) -> Iterator[tuple[ValueExpectation, RankView]]:
     """Yield every expectation with the view of each rank that reaches it."""
     for instance in case.instances():
         expect, side = instance.step.expect, instance.predicted
@@ -191,7 +191,7 @@ def state_answers(
     `rest` tells whether nothing else in the mapping speaks of further ranks. Raises RefusedError.
     """
     try:
-        return state_values(_by_rank(key, given, text_of), groups, rest=rest)
+        return state_values(_write_ranks(key, given, text_of), groups, rest=rest)
     except NotBlessedError as error:
         if error.refusals[0].code != "rounds_differ":
             raise
@@ -200,10 +200,10 @@ def state_answers(
             raise
     lines: dict[str, list[tuple[tuple[str, int], ...]]] = defaultdict(list)
     for variables, answers in rounds.items():
-        by_rank = _by_rank(key, answers, text_of)
+        by_rank = _write_ranks(key, answers, text_of)
         if any(text is not None for text in by_rank.values()):
             lines[state_values(by_rank, groups).line].append(variables)
-    return Stated(entries=tuple((_in_rounds(each), line) for line, each in lines.items()))
+    return Stated(entries=tuple((_select_rounds(each), line) for line, each in lines.items()))
 
 
 def _rounds(given: Iterable[Answer]) -> dict[tuple[tuple[str, int], ...], list[Answer]]:
@@ -213,7 +213,7 @@ def _rounds(given: Iterable[Answer]) -> dict[tuple[tuple[str, int], ...], list[A
     return found
 
 
-def _in_rounds(rounds: Sequence[tuple[tuple[str, int], ...]]) -> str:
+def _select_rounds(rounds: Sequence[tuple[tuple[str, int], ...]]) -> str:
     """Return the selector of some rounds: `"i == 0"`, `"i in [0, 2]"`, `"i == 0 and j == 1"`."""
     if len(rounds) > 1 and all(len(variables) == 1 for variables in rounds):
         name = rounds[0][0][0]
@@ -222,7 +222,7 @@ def _in_rounds(rounds: Sequence[tuple[tuple[str, int], ...]]) -> str:
     return '"' + " or ".join(each) + '"'
 
 
-def _by_rank(key: Span, given: Iterable[Answer], text_of: TextOf) -> dict[int, str | None]:
+def _write_ranks(key: Span, given: Iterable[Answer], text_of: TextOf) -> dict[int, str | None]:
     """Return the text of each rank's value; None where there is none, or none that is defined."""
     spoken: dict[int, tuple[str, Answer]] = {}
     silent: dict[int, None] = {}
@@ -236,7 +236,7 @@ def _by_rank(key: Span, given: Iterable[Answer], text_of: TextOf) -> dict[int, s
             refuse("value_too_large", f"`{key.text}` {error}", key.line)
         before = spoken.setdefault(answer.rank, (text, answer))
         if before[0] != text:
-            spoken[answer.rank] = _common(key, before, (text, answer))
+            spoken[answer.rank] = _find_common_text(key, before, (text, answer))
     both = sorted(spoken.keys() & silent.keys())
     if both:
         message = f"`{key.text}` has a value on rank {both[0]} in one case or round, and none in "
@@ -251,14 +251,16 @@ def is_undefined(value: Value) -> bool:
     return isinstance(value, Undefined)
 
 
-def _common(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) -> tuple[str, Answer]:
+def _find_common_text(
+    key: Span, one: tuple[str, Answer], other: tuple[str, Answer]
+) -> tuple[str, Answer]:
     """Return which of two texts says both values, as `[1, 0]` says [true, false]; or raise."""
     first, second = one[1], other[1]
     if first.case == second.case or differences(
         first.rank, WantedValue(value=first.value), second.value
     ):
         _refuse_both(key, one, other)
-    return min(one, other, key=lambda each: (*_odd(each[0]), -len(each[0])))
+    return min(one, other, key=lambda each: (*_rate_generality(each[0]), -len(each[0])))
 
 
 def _refuse_both(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) -> NoReturn:
@@ -273,7 +275,7 @@ def _refuse_both(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) 
     refuse("rounds_differ", message, line)
 
 
-def _odd(text: str) -> tuple[bool, bool]:
+def _rate_generality(text: str) -> tuple[bool, bool]:
     """Return what makes a text less general: complex numbers, booleans."""
     return text.startswith('"'), "true" in text or "false" in text
 

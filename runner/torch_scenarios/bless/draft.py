@@ -389,7 +389,7 @@ def _open_expect(text: str, place: ExpectPlace, names: Sequence[str]) -> Edit:
     """Return the edit that lets an `expect` be about some names, all open; none: an empty one."""
     if place.expect is None:
         assert place.step is not None
-        return _beside(text, place.step, names)
+        return _add_expect(text, place.step, names)
     if place.expect.kind == "mapping" and place.expect.entries:
         return _add_names(text, place.expect, names)
     flow = place.expect.flow or (place.step is not None and place.step.flow)
@@ -408,7 +408,7 @@ def _block(text: str, names: Sequence[str], column: int) -> str:
     return "".join(f"{newline(text)}{' ' * column}{name}: {STAND_IN}" for name in names)
 
 
-def _beside(text: str, step: Span, names: Sequence[str]) -> Edit:
+def _add_expect(text: str, step: Span, names: Sequence[str]) -> Edit:
     """Return the edit that puts an `expect` beside a step."""
     if step.flow:
         return Edit(start=step.end - 1, end=step.end - 1, text=f", expect: {_flow(names)}")

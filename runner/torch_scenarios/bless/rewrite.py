@@ -73,7 +73,7 @@ def restate(
     for path, given in by_path.items():
         leaf, above = _leaf(entry.value, path)
         if is_long_form(leaf):
-            yield from _long_form(draft, entry, leaf, given, groups)
+            yield from _edit_long_form(draft, entry, leaf, given, groups)
         elif leaf.start in draft.open or any(answer.wrong for answer in given):
             _police(draft, entry, leaf, given)
             kept = _refill(draft, leaf, given)
@@ -164,7 +164,7 @@ def _text_of_shape(value: Value) -> str:
 _PARTS = {"value": edit.word_value, "dtype": _text_of_dtype, "shape": _text_of_shape}
 
 
-def _long_form(
+def _edit_long_form(
     draft: Draft,
     entry: BlessedValue,
     leaf: edit.Span,
@@ -197,7 +197,7 @@ def _replace_leaf(
     if made.alone is not None:
         return _fit(text, entry, leaf, made.alone)
     if above is None:
-        return _whole(text, entry, made)
+        return _state_ranks(text, entry, made)
     key, mapping = above
     glue = ", "
     if not mapping.flow:
@@ -206,10 +206,10 @@ def _replace_leaf(
     return Edit(start=key.start, end=max(key.end, leaf.end), text=glue.join(parts))
 
 
-def _whole(text: str, entry: BlessedValue, made: edit.Stated) -> Edit:
+def _state_ranks(text: str, entry: BlessedValue, made: edit.Stated) -> Edit:
     """Return the edit that states ranks that differ: in one line where it fits."""
     span = entry.value
-    start = _after_key(text, entry)
+    start = _find_value(text, entry)
     column = entry.key.start - edit.line_start(text, entry.key.start)
     fits = start - edit.line_start(text, start) + 1 + len(made.line) <= WIDTH
     if fits or entry.parent.flow:
@@ -224,19 +224,19 @@ def _fit(text: str, entry: BlessedValue, span: edit.Span, value: str) -> Edit:
     start, end = span.start, span.end
     block = span.kind in {"mapping", "sequence"} and not span.flow
     if block and span is entry.value:
-        start = _after_key(text, entry)
+        start = _find_value(text, entry)
         value = " " + value  # what was below its key now stands beside it
     at = start - edit.line_start(text, start)
     if at + len(value) > WIDTH:
-        value = broken(value, at, edit.indentation(text, entry.parent) + 4, edit.newline(text))
+        value = break_lines(value, at, edit.indentation(text, entry.parent) + 4, edit.newline(text))
     return Edit(start=start, end=end, text=value)
 
 
-def _after_key(text: str, entry: BlessedValue) -> int:
+def _find_value(text: str, entry: BlessedValue) -> int:
     return text.index(":", entry.key.end) + 1
 
 
-def broken(value: str, at: int, indent: int, line_end: str) -> str:
+def break_lines(value: str, at: int, indent: int, line_end: str) -> str:
     """Return flow YAML with line breaks after commas; `at` is the column where it begins."""
     lines, line = [], ""
     room = WIDTH - at

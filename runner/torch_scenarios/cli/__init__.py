@@ -117,7 +117,7 @@ class MisuseError(click.ClickException):
 
 
 @contextmanager
-def _in_one_line(context: click.Context | None = None) -> Iterator[None]:
+def _report_in_one_line(context: click.Context | None = None) -> Iterator[None]:
     """Turn what click raises about a command line into one line."""
     try:
         yield
@@ -157,12 +157,12 @@ class LazyGroup(click.Group):
         **extra: Any,
     ) -> click.Context:
         """Read the command line. Raises MisuseError."""
-        with _in_one_line():
+        with _report_in_one_line():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raises MisuseError."""
-        with _in_one_line(ctx):
+        with _report_in_one_line(ctx):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -144,7 +144,7 @@ def read_configuration(command: click.Command, start: Path) -> dict[str, Any]:
         message = f"{path} cannot be read: {error}"
         raise click.UsageError(message) from None
     found: dict[str, Any] = {}
-    by_name = _by_long_name(command)
+    by_name = _map_long_names(command)
     for name, value in table.items() if isinstance(table, dict) else ():
         if name == "paths":
             found["paths"] = _read_paths(path, value)
@@ -183,7 +183,7 @@ def _require_fitting(path: Path, name: str, value: object, param: click.Option) 
             raise click.UsageError(message) from None
 
 
-def _by_long_name(command: click.Command) -> dict[str, click.Option]:
+def _map_long_names(command: click.Command) -> dict[str, click.Option]:
     return {
         each.removeprefix("--"): param
         for param in command.params

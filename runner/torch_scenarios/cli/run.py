@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 LONGEST_S = 1e9
 
 
-def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+def _check_seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """Refuse a time that is infinite, or not a number."""
     if value is not None and not value <= LONGEST_S:
         message = f"{value} is not a number of seconds up to {LONGEST_S:.0e}"
@@ -86,7 +86,7 @@ def add_launch_options(command: Any) -> Any:
             HOW,
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
-            callback=_bearable,
+            callback=_check_seconds,
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),

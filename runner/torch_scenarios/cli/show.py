@@ -37,14 +37,14 @@ def _ranks(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     for part in text.split(","):
         first, dash, last = (each.strip() for each in part.partition("-"))
         ends = (first, last) if dash else (first, first)
-        if not all(each.isdecimal() for each in ends) or not _few(*map(int, ends)):
+        if not all(each.isdecimal() for each in ends) or not _is_short(*map(int, ends)):
             message = f"{text!r} names no ranks; ranks are written like 0,3,8-11"
             raise click.BadParameter(message, ctx=ctx, param=param)
         found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
 
 
-def _few(first: int, last: int) -> bool:
+def _is_short(first: int, last: int) -> bool:
     """Whether a range of ranks has members, and not more than a terminal could ever show."""
     return 0 <= last - first < MOST_RANKS
 

@@ -54,19 +54,21 @@ def examine(subject: Subject) -> Examination:
     """Look at this host, and with an endpoint at every node."""
     own = look(subject)
     if subject.endpoint is None:
-        return _alone(own.host, own.checks)
+        return _examine_host(own.host, own.checks)
     try:
         token = token_of(subject.environment)
     except LaunchError as error:
         fix = "let the token be this user's alone, and long enough"
-        return _alone(own.host, (*own.checks, wrong("token", str(error), fix)))
+        return _examine_host(own.host, (*own.checks, wrong("token", str(error), fix)))
     try:
         listeners = subject.endpoint.open(subject.say, subject.within_s)
     except LaunchError as error:
-        return _alone(own.host, (*own.checks, *_explain_unopened(subject.endpoint, str(error))))
+        return _examine_host(
+            own.host, (*own.checks, *_explain_unopened(subject.endpoint, str(error)))
+        )
     checks = (*own.checks, *network.look_at_endpoint(subject.endpoint, subject.nodes))
     if listeners:
-        return _first(subject, listeners, token, own, checks)
+        return _lead_nodes(subject, listeners, token, own, checks)
     return _another(subject, token, own, checks)
 
 
@@ -94,7 +96,7 @@ def look(subject: Subject) -> Survey:
     )
 
 
-def _alone(host: str, checks: tuple[Check, ...]) -> Examination:
+def _examine_host(host: str, checks: tuple[Check, ...]) -> Examination:
     return Examination(hosts=((host, checks),), code=exit_code(checks))
 
 
@@ -117,7 +119,7 @@ def _survey(own: Survey, checks: tuple[Check, ...], ear: TestPort) -> Survey:
     )
 
 
-def _first(
+def _lead_nodes(
     subject: Subject,
     listeners: list[socket.socket],
     token: str | None,
@@ -150,7 +152,7 @@ def _another(
     held = tuple(network.look_at_port(subject.endpoint))  # another node of this host may have it
     if token is None:
         fix = "the first node prints one, or make one for all: `openssl rand -hex 32`"
-        return _alone(own.host, (*checks, *held, wrong("token", MISSING, fix)))
+        return _examine_host(own.host, (*checks, *held, wrong("token", MISSING, fix)))
     same = fine("token", "the first node has the same")
     within_s = NEIGHBOUR_S if held else subject.within_s
     ear = TestPort(subject.environment)
@@ -165,10 +167,12 @@ def _another(
         )
     except UnreachedError as error:
         fix = "the same command must run on the first node, and no firewall be in between"
-        return _alone(own.host, (*checks, *(held or (report_untested("nodes", str(error), fix),))))
+        return _examine_host(
+            own.host, (*checks, *(held or (report_untested("nodes", str(error), fix),)))
+        )
     except LaunchError as error:
         fix = "one run has one token, one port and one command"
-        return _alone(own.host, (*checks, *(held or (wrong("nodes", str(error), fix),))))
+        return _examine_host(own.host, (*checks, *(held or (wrong("nodes", str(error), fix),))))
     finally:
         ear.close()
     every = (*checks, same, *conclusion.checks)

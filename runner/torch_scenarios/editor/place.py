@@ -44,7 +44,7 @@ def place_at(text: str, line: int, column: int) -> CursorPlace:
     word = prefix[0] if prefix else ""
     lead = re.match(r"[^\S\n]*(?:-\s+)*", written)
     indent = len(lead[0]) if lead else 0
-    outer = _around(lines[:first], indent)
+    outer = _find_keys(lines[:first], indent)
     stack: list[str | None] = [None]
     for token in _TOKEN.finditer(written):
         about = token[0]
@@ -80,7 +80,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _around(lines: list[str], indent: int) -> tuple[str, ...]:
+def _find_keys(lines: list[str], indent: int) -> tuple[str, ...]:
     """Return the keys of the lines above that hold what is indented by `indent`."""
     found: list[str] = []
     for line in reversed(lines):

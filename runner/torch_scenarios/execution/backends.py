@@ -901,7 +901,7 @@ def require_no_foreign_object(plan: Plan, predicted: Trace, names: tuple[str, ..
         for other in taking:
             if _plans(other) and (_plans(step) or (refused and isinstance(operation, Compound))):
                 continue
-            if _one_group(step, other) and may_meet(operation, other.operation, names):
+            if _share_group(step, other) and may_meet(operation, other.operation, names):
                 raise UnsupportedError(_foreign(step, other))
 
 
@@ -927,7 +927,7 @@ def _plans(step: Step) -> bool:
     return isinstance(step.operation, Compound) and step.operation.checkpoints
 
 
-def _one_group(step: Step, other: Step) -> bool:
+def _share_group(step: Step, other: Step) -> bool:
     """Return whether two steps may be on the same group."""
     groups = {_group(each) for each in (step, other)}
     return None in groups or len(groups) == 1

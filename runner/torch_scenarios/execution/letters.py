@@ -173,14 +173,14 @@ class _Writer:
             return value
         found = self._known.get(id(value))
         if found is None:
-            name, items = self._apart(kind, value)
+            name, items = self._take_apart(kind, value)
             number = self.kinds.setdefault(name, len(self.kinds))
             self.parts.append((number, items))
             found = self._known[id(value)] = [len(self.parts) - 1]
             self._kept.append(value)
         return found
 
-    def _apart(self, kind: type, value: Any) -> tuple[str, list[Any]]:
+    def _take_apart(self, kind: type, value: Any) -> tuple[str, list[Any]]:
         """Return the kind of a part and its items. Raises TypeError for what is not listed."""
         if kind in _REDUCED:
             name, fields = _REDUCED[kind](value)

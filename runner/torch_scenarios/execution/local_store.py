@@ -179,7 +179,7 @@ class LocalStore:
             if not self._changed.wait_for(
                 lambda: all(key in self._values for key in keys), timeout.total_seconds()
             ):
-                raise RuntimeError(_too_late(keys))
+                raise RuntimeError(_word_timeout(keys))
 
     def check(self, keys: list[str], /) -> bool:
         """Return whether all keys are there."""
@@ -405,7 +405,7 @@ class LocalStoreClient:
         """Wait until all keys are there. Raises RuntimeError once the time is over."""
         for key in keys:
             if self._ask(Request("await", key, b"", timeout.total_seconds())) is None:
-                raise RuntimeError(_too_late([key]))
+                raise RuntimeError(_word_timeout([key]))
 
     def check(self, keys: list[str], /) -> bool:
         """Return whether all keys are there."""
@@ -445,5 +445,5 @@ class LocalStoreClient:
         return taken
 
 
-def _too_late(keys: list[str]) -> str:
+def _word_timeout(keys: list[str]) -> str:
     return f"wait timeout, keys: {', '.join(keys)}"

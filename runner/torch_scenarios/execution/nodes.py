@@ -191,7 +191,7 @@ def placement(environment: Mapping[str, str]) -> ProcessPlace:
         )
         raise LaunchError(message)
     alone = _is_alone(launcher, environment)
-    address = environment.get("MASTER_ADDR") or _first_host(launcher, environment)
+    address = environment.get("MASTER_ADDR") or _find_first_host(launcher, environment)
     if alone and not agent_has_store(environment):
         address = THIS_HOST  # the store is rank 0's, and no other host has to reach it
     port = environment.get("MASTER_PORT") or _port(launcher, environment)
@@ -249,7 +249,7 @@ def _number(name: str, environment: Mapping[str, str]) -> int:
         raise LaunchError(message) from error
 
 
-def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
+def _find_first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
     if launcher.name == "Slurm":
         names = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         return first_host(names)
@@ -452,7 +452,7 @@ def difference(
     for rank in sorted(hellos):
         hello = hellos[rank]
         if hello.digest not in {"", first.digest}:
-            what = _first_difference(files(0), files(rank), hello.host)
+            what = _find_difference(files(0), files(rank), hello.host)
             return (
                 f"host {hello.host} (rank {rank}) does not read what host {first.host} (rank 0) "
                 f"reads: {what}. Every node needs the same files and the same command line"
@@ -460,7 +460,7 @@ def difference(
     return None
 
 
-def _first_difference(own: Mapping[str, str], others: Mapping[str, str], host: str) -> str:
+def _find_difference(own: Mapping[str, str], others: Mapping[str, str], host: str) -> str:
     different = sorted(
         path for path in own.keys() | others.keys() if own.get(path) != others.get(path)
     )

@@ -415,10 +415,12 @@ def fetch(store: Store, key: str, *, keep: bool = False) -> list[bytes | bytearr
         head = store.get(key)
     if not keep:
         store.delete_key(key)
-    return _whole(store, key, head, keep=keep)
+    return _read_value(store, key, head, keep=keep)
 
 
-def _whole(store: Store, key: str, head: bytes, *, keep: bool = False) -> list[bytes | bytearray]:
+def _read_value(
+    store: Store, key: str, head: bytes, *, keep: bool = False
+) -> list[bytes | bytearray]:
     """Return a value that begins with `head`: itself, or the pieces that lie beside it."""
     if head[:1] != _PIECES:
         return [head]
@@ -513,7 +515,7 @@ class Inbox:
         self._next += 1
         self._hole_since_s = None
         self._read.append(key)
-        return _whole(self._store, key, head)
+        return _read_value(self._store, key, head)
 
     def clear(self) -> None:
         """Take away what was read: no reader need wait for that."""

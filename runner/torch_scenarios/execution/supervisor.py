@@ -312,7 +312,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     for rank, how in sorted(findings.died.items()):
         if _from_outside(rank, how, findings):
             raise LaunchError(_explain_kill(rank, how, findings))
-    late_s = _late(findings)
+    late_s = _measure_lateness(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
     departures = _departures(plan)
     ranks = [_end_service(rank) if _serves_in(rank, departures) else rank for rank in ranks]
@@ -372,7 +372,7 @@ def _hosts(findings: Findings) -> dict[int, str]:
     return found if len(set(found.values())) > 1 else {}
 
 
-def _late(findings: Findings) -> dict[int, float]:
+def _measure_lateness(findings: Findings) -> dict[int, float]:
     """Return how many seconds after the first rank each began, as far as their clocks tell."""
     first_s: dict[str, float] = {}
     for report in findings.told.values():
@@ -673,7 +673,7 @@ class Supervisor:
             silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
             watch = replace(watch, silent_s=silent_s)
         pause_s = LOOK_S
-        while not self._over(run_state, watch, inbox):
+        while not self._is_over(run_state, watch, inbox):
             came = run_state.take_in(inbox, pause_s)
             # A short case is over within a few looks; in one that takes minutes nothing is lost by
             # looking less often.
@@ -759,7 +759,7 @@ class Supervisor:
             return {}
         return dict.fromkeys(run_state.leaving, nodes.TOLD_TO_END)
 
-    def _over(
+    def _is_over(
         self, run_state: RunState, watch: protocol.Supervision, inbox: protocol.Inbox
     ) -> bool:
         """Return whether nothing more is to be learnt."""
@@ -925,7 +925,7 @@ class PlanRunner:
         except LaunchError as error:
             self._lost = str(error)
         except RuntimeError:
-            self._lost = self._why_ended()
+            self._lost = self._explain_end()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -938,7 +938,7 @@ class PlanRunner:
             message = f"it needs {plan.world_size} ranks; this launch has {self._size}"
             raise UnsupportedError(message)
         if self._lost is None and self._ranks_lost():
-            self._lost = self._why_ended()
+            self._lost = self._explain_end()
         if self._lost is not None:
             raise LaunchError(self._lost)
         if options.timeout_s is not None:
@@ -975,7 +975,7 @@ class PlanRunner:
             usable = findings.usable and self._supervisor.settle(PLAN_RUNNER_FREE_S)
         except RuntimeError as error:
             # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
-            self._lost = self._why_ended()
+            self._lost = self._explain_end()
             raise LaunchError(self._lost) from error
         if findings.lost:
             self._lost = _explain_loss(findings.lost)
@@ -1006,7 +1006,7 @@ class PlanRunner:
             )
             raise UnsupportedError(message)
 
-    def _why_ended(self) -> str:
+    def _explain_end(self) -> str:
         """Return why this launch can run nothing any more."""
         lost = self._ranks_lost()
         if not lost:

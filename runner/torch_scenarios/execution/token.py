@@ -47,7 +47,7 @@ def token_of(environment: Mapping[str, str]) -> str | None:
     token, path = environment.get(TOKEN, ""), environment.get(TOKEN_FILE, "")
     where = TOKEN
     if not token and path:
-        token, where = _in(path), f"{TOKEN_FILE} ({path})"
+        token, where = _read_token(path), f"{TOKEN_FILE} ({path})"
     if not token:
         return None
     if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN:
@@ -65,7 +65,7 @@ def secret_of(environment: Mapping[str, str]) -> Secret | None:
     return None if token is None else Secret(token.encode())
 
 
-def _in(path: str) -> str:
+def _read_token(path: str) -> str:
     """Return the token in a file. Raises LaunchError where it is not a file of this user alone."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

@@ -468,7 +468,7 @@ def _of_objects(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]
         low, high = integer_range(dtype)
         wrong = [item for item in found.flat if not low <= item <= high]
         if wrong:
-            raise ValueError(_unfit(wrong[0], dtype))
+            raise ValueError(_word_unfit(wrong[0], dtype))
         return found.astype(NUMPY_DTYPES[dtype])
     return found.astype(np.complex128 if kind(dtype) == "complex" else np.float64)
 
@@ -482,9 +482,9 @@ def _police_integers(found: np.ndarray[Any, Any], dtype: str) -> None:
         inside = (found >= float(low)) & (found < float(high + 1))
         wrong = list(found[~(whole & inside)][:1])
     if wrong:
-        raise ValueError(_unfit(wrong[0].item(), dtype))
+        raise ValueError(_word_unfit(wrong[0].item(), dtype))
 
 
-def _unfit(value: float, dtype: str) -> str:
+def _word_unfit(value: float, dtype: str) -> str:
     low, high = integer_range(dtype)
     return f"{value} does not fit {dtype}, whose values are the integers from {low} to {high}"

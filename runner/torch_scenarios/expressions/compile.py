@@ -510,7 +510,7 @@ class ExpressionGuard:
             elif isinstance(operator, ast.In | ast.NotIn) and self._holds_a_word(one):
                 meet |= {at + 1} if isinstance(other, ast.List | ast.Tuple) else set()
         return [
-            self._as_words(operand) if at in meet else self.visit(operand)
+            self._guard_words(operand) if at in meet else self.visit(operand)
             for at, operand in enumerate(operands)
         ]
 
@@ -518,11 +518,11 @@ class ExpressionGuard:
         """Whether a node is a name that holds a word: no variable of a comprehension hides it."""
         return isinstance(node, ast.Name) and node.id in self.words and node.id not in self.bound
 
-    def _as_words(self, node: ast.expr) -> GuardedNode:
+    def _guard_words(self, node: ast.expr) -> GuardedNode:
         """Return an operand that meets a word; of a list each item may be one."""
         if isinstance(node, ast.List | ast.Tuple):
             self.nodes += 1
-            parts = [self._as_words(item) for item in node.elts]
+            parts = [self._guard_words(item) for item in node.elts]
             made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
             return GuardedNode(made, roots=NOTHING.union(*(part.roots for part in parts)))
         if isinstance(node, ast.Name) and node.id not in self.bound:
@@ -1000,7 +1000,7 @@ def _compile(
     Cached, since a file has the same text in many places (`rank == 0`).
     """
     _police_text(text, limits)
-    source = _one_line(text)
+    source = _flatten_spaces(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python's advice on `1 is 2` is not for this language
         guarding = ExpressionGuard(
@@ -1017,7 +1017,7 @@ def _compile(
                 raise _RefusedError(*guarding.refusals)
             code = compile(guarded, "<expression>", "eval", dont_inherit=True)
         except (RecursionError, MemoryError):
-            raise _RefusedError(_too_deep(limits)) from None
+            raise _RefusedError(_refuse_depth(limits)) from None
     return Expression(
         text=text,
         code=code,
@@ -1050,7 +1050,7 @@ def _police_text(text: str, limits: Limits) -> None:
         if character in _OPENING:
             depth += 1
             if depth > limits.max_nesting:
-                raise _RefusedError(_too_deep(limits, (at, at + 1)))
+                raise _RefusedError(_refuse_depth(limits, (at, at + 1)))
         elif character in _CLOSING:
             depth -= 1
         elif character == "#":
@@ -1058,7 +1058,7 @@ def _police_text(text: str, limits: Limits) -> None:
             raise _RefusedError(ExpressionProblem("expression_syntax", message, span=(at, at + 1)))
 
 
-def _too_deep(limits: Limits, span: tuple[int, int] | None = None) -> ExpressionProblem:
+def _refuse_depth(limits: Limits, span: tuple[int, int] | None = None) -> ExpressionProblem:
     message = f"the expression is nested too deeply; {_at_most('max_nesting', limits)}"
     return ExpressionProblem("expression_too_large", message, span=span)
 
@@ -1067,7 +1067,7 @@ def _at_most(name: str, limits: Limits) -> str:
     return f"at most {getattr(limits, name)} {COUNTS[name]} are allowed ({RAISING[name]} raises it)"
 
 
-def _one_line(text: str) -> str:
+def _flatten_spaces(text: str) -> str:
     """Return the text with every space a blank, so that offsets in it are offsets in the line.
 
     A block of YAML (`|`) may hold line ends. Python would end the expression there, and count the
@@ -1094,7 +1094,7 @@ def _parse(source: str, limits: Limits) -> ast.expr:
             ExpressionProblem("expression_syntax", f"not an expression: {error}")
         ) from None
     except (RecursionError, MemoryError):
-        raise _RefusedError(_too_deep(limits)) from None
+        raise _RefusedError(_refuse_depth(limits)) from None
 
 
 def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> ExpressionProblem:
@@ -1167,9 +1167,9 @@ def _explain_missing(
         if part in said:
             return message.replace("HERE", f"`{here}`"), hint, inside
     if "forgot a comma" in said:  # its place is all that may be meant as one list
-        at = _two_values(source, at)
+        at = _find_second_value(source, at)
         inside = (at, at + 1)
-    before, after = _around(source, at)
+    before, after = _find_tokens(source, at)
     if before is None and after is None:
         return "this is not an expression", None, inside
     if after is None:
@@ -1188,10 +1188,10 @@ def _explain_missing(
     return f"`{after}` cannot follow `{before}`", choice, inside
 
 
-def _around(source: str, at: int) -> tuple[str | None, str | None]:
+def _find_tokens(source: str, at: int) -> tuple[str | None, str | None]:
     """Return the tokens before a place and at it; None where there is none.
 
-    >>> _around("rank ++ 1 2", 10)
+    >>> _find_tokens("rank ++ 1 2", 10)
     ('1', '2')
     """
     before = None
@@ -1202,10 +1202,10 @@ def _around(source: str, at: int) -> tuple[str | None, str | None]:
     return before, None
 
 
-def _two_values(source: str, at: int) -> int:
+def _find_second_value(source: str, at: int) -> int:
     """Return where, from a place on, a value follows another one with nothing between them.
 
-    >>> _two_values("max(a b)", 4)
+    >>> _find_second_value("max(a b)", 4)
     6
     """
     before = "("
@@ -1248,12 +1248,12 @@ def _problem(
     return Problem(
         code=refusal.code,
         message=refusal.message,
-        mark=_inside(mark, text, refusal.span),
+        mark=_narrow_mark(mark, text, refusal.span),
         hint=hint,
     )
 
 
-def _inside(mark: Mark | None, text: str, span: tuple[int, int] | None) -> Mark | None:
+def _narrow_mark(mark: Mark | None, text: str, span: tuple[int, int] | None) -> Mark | None:
     """Return the part of a scalar's place that `span` covers; the whole where it is not on a line.
 
     A scalar with escapes, or folded over lines, does not show its text as it is.

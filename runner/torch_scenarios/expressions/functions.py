@@ -426,9 +426,9 @@ class Elementwise:
             "log1p": self._make_rounding("log1p"),
             "expm1": self._make_rounding("expm1"),
             "log2": self._make_rounding("log2"),
-            "floor": self._whole("floor"),
-            "ceil": self._whole("ceil"),
-            "round": self._whole("round"),
+            "floor": self._make_to_integer("floor"),
+            "ceil": self._make_to_integer("ceil"),
+            "round": self._make_to_integer("round"),
             "sign": self.sign,
             "square": self.square,
             "isfinite": self._make_test("isfinite"),
@@ -463,7 +463,7 @@ class Elementwise:
 
         return round_each
 
-    def _whole(self, name: str) -> Callable[[Any], Any]:
+    def _make_to_integer(self, name: str) -> Callable[[Any], Any]:
         """Return `floor`, `ceil` or `round` (half to even, as the standard says).
 
         A tensor keeps its dtype; a number becomes a plain integer, so that it can count.
@@ -1247,11 +1247,11 @@ class TorchArrays(NumpyArrays):
     def _copiers(self) -> dict[str, Callable[..., Any]]:
         host = self._host._copiers  # noqa: SLF001 -- its own class
         return {
-            name: self._by_either(function, host[name], is_product=name == "matmul")
+            name: self._make_extreme(function, host[name], is_product=name == "matmul")
             for name, function in super()._copiers.items()
         }
 
-    def _by_either(
+    def _make_extreme(
         self, function: Callable[..., Any], host: Callable[..., Any], *, is_product: bool
     ) -> Callable[..., Any]:
         library = self._library

@@ -185,13 +185,15 @@ class HollowArrays(NumpyArrays):
 
     def _lower(self, key: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         if key in _ELEMENTWISE:
-            return _by(plain, lambda given, _named: _elementwise(given[:3], None))
+            return _make_function(plain, lambda given, _named: _elementwise(given[:3], None))
         if key in _REDUCING:
-            return _by(plain, lambda given, named: _reduce_shape(given, *given[1:], **named))
+            return _make_function(
+                plain, lambda given, named: _reduce_shape(given, *given[1:], **named)
+            )
         if key in {"@", "matmul()"}:
-            return _by(plain, lambda given, _named: _product(given))
+            return _make_function(plain, lambda given, _named: _product(given))
         if key in {"concat()", "stack()"}:
-            return _by(
+            return _make_function(
                 plain,
                 lambda given, named: _join_shapes(
                     key, given[0], *given[1:], **named or {"axis": 0}
@@ -240,7 +242,7 @@ def _kind(make: Callable[[Any, str], Any], dtype: str) -> Any:
     return make(0, dtype).dtype
 
 
-def _by(
+def _make_function(
     plain: Callable[..., Any], shape_of: Callable[[Sequence[Value], Mapping[str, Any]], Any]
 ) -> Callable[..., Any]:
     """Return a function whose result has a shape that is known, and the dtype of `plain`'s own."""

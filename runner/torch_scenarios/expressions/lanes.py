@@ -1160,12 +1160,12 @@ def _part(functions: Functions, key: str, value: Value, index: Value) -> Value:
     if isinstance(value, list | range):
         return _item(value, index)
     if isinstance(value, np.ndarray):
-        return _own_part(Stack(value[np.newaxis]), index)
+        return _take_part(Stack(value[np.newaxis]), index)
     if not isinstance(value, Stack):
         return NotImplemented
     if _is_plain_index(index):
         return value.index(index if isinstance(index, tuple) else (index,))
-    made = _own_part(value, index)
+    made = _take_part(value, index)
     if made is not NotImplemented or _copies(index):
         return made
     found = value.own_parts(lambda places, row: functions[key](places, own(index, row)))
@@ -1189,20 +1189,20 @@ def _copies(index: Value) -> bool:
     return not isinstance(index, Lanes | slice | int | None)
 
 
-def _own_part(value: Stack, index: Value) -> Value:
+def _take_part(value: Stack, index: Value) -> Value:
     """Return what each rank's own integer, or slice, takes along dimension 0."""
     if not value.shape:
         return NotImplemented
     length = value.shape[0]
     if isinstance(index, Lanes) and index.kind == "i":
-        return value.gather(_within(index, length))
+        return value.gather(_wrap_indexes(index, length))
     if index.__class__ is slice and index.step is None:
         at = _run(index, length, real=not is_hollow(value.take()))
         return NotImplemented if at is None else value.gather(at)
     return NotImplemented
 
 
-def _within(index: Lanes, length: int) -> NDArray[np.int64]:
+def _wrap_indexes(index: Lanes, length: int) -> NDArray[np.int64]:
     """Return indexes counted from 0.
 
     Raises IndexError where one is out of bounds, on whichever rank.
@@ -1257,7 +1257,7 @@ def _item(items: list[Any] | range, index: Value) -> Value:
         return NotImplemented
     if any(each.__class__ is not int or abs(each) > EXACT for each in items):
         return NotImplemented
-    return Lanes(np.asarray(list(items), np.int64)[_within(index, len(items))])
+    return Lanes(np.asarray(list(items), np.int64)[_wrap_indexes(index, len(items))])
 
 
 _RULES: dict[str, Callable[..., Any]] = {

@@ -782,7 +782,7 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
             for key, each in value.entries
         }
         return {"assignments": Record(fields={}, mark=value.mark), **stated}
-    whole = _whole(operation, value, context)
+    whole = _find_whole_param(operation, value, context)
     if whole is not None:
         return {whole.name: argument(value, context, replace(whole, name=name))}
     if not isinstance(value, Mapping):
@@ -821,7 +821,7 @@ def _states_time(value: Node, context: Context) -> bool:
     return bool(given) and all(durations)
 
 
-def _whole(operation: Operation, value: Node, context: Context) -> Param | None:
+def _find_whole_param(operation: Operation, value: Node, context: Context) -> Param | None:
     """Return the parameter that the action's whole value is for; None for a mapping by name."""
     if operation.bare is not None:
         param = next(param for param in operation.params if param.name == operation.bare)

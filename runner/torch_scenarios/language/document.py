@@ -352,14 +352,14 @@ def read_truncated(node: Node | None, world_size: int, context: Context) -> froz
     if found:
         context.problems.warn(
             "truncated",
-            f"the program of {_several(sorted(found), world_size)} goes on beyond what is written: "
-            "nothing is known of the rest",
+            f"the program of {_word_several(sorted(found), world_size)} goes on beyond what is "
+            "written: nothing is known of the rest",
             node.mark,
         )
     return found
 
 
-def _several(ranks: list[int], world_size: int) -> str:
+def _word_several(ranks: list[int], world_size: int) -> str:
     if len(ranks) == world_size:
         return "all ranks" if world_size > 1 else "rank 0"
     shown = ", ".join(map(str, ranks[:MOST_TOLD]))
@@ -573,7 +573,7 @@ def _words_of(tree: Mapping) -> frozenset[str]:
     return frozenset(found)
 
 
-def _first_backend(tree: Mapping) -> str:
+def _find_backend(tree: Mapping) -> str:
     """Return the first backend that a file is meant for; gloo where it is meant for any."""
     node = tree.get("backends")
     first = node.items[0] if isinstance(node, Sequence) and node.items else node
@@ -743,7 +743,7 @@ def scenarios(
         return ()
     police_definitions(found, problems)
     context = context.change(names=replace(context.names, words=_words_of(tree)))
-    backend = backend or _first_backend(tree)
+    backend = backend or _find_backend(tree)
     made = [
         _scenario(tree, context, found, constants, suffix)
         for constants, suffix in cases(tree, context, sets, backend, found)
@@ -795,7 +795,7 @@ def _context(problems: Problems, limits: Limits, names: DefinedNames, path: Path
     )
 
 
-def _anew(context: Context, names: DefinedNames) -> Context:
+def _begin_case(context: Context, names: DefinedNames) -> Context:
     """Return the context of one more case of the same file: its steps are numbered from 0."""
     return context.change(
         names=names,
@@ -837,7 +837,7 @@ def _scenario(
         numbers=list_names(found, NUMBER),
     )
     before = context.asked
-    context = _anew(context, names)
+    context = _begin_case(context, names)
     world_size = world_size_of(tree, context)
     context = context.change(
         world={"world_size": world_size},
@@ -897,7 +897,7 @@ def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> 
         groups=list_names(found, "new group") | inputs,
         handles=list_names(found, *HANDLES) | inputs,
     )
-    there = _anew(context, names)
+    there = _begin_case(context, names)
     opaque = InlinedNames(
         stem=context.library.path.stem,
         renamed={name: name for name in own},

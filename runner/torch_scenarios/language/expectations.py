@@ -481,11 +481,11 @@ def _read_stated(node: Mapping, context: Context, *, leave_out: Collection[str])
     for key, value in node.entries:
         match key_text(key):
             case "outcome":
-                found["outcomes"] = _several(value, context, OUTCOMES, "outcome")
+                found["outcomes"] = _read_words(value, context, OUTCOMES, "outcome")
             case "blocked" | "dies" as name:
                 found[name] = _texts(value, context, name)
             case "diagnosis":
-                found["diagnoses"] = _several(value, context, tuple(DIAGNOSES), "diagnosis")
+                found["diagnoses"] = _read_words(value, context, tuple(DIAGNOSES), "diagnosis")
             case "within":
                 found["within_s"] = values.read_seconds(value, context, what="`within`")
             case "communicates":
@@ -758,7 +758,7 @@ def _amount_of_a_rank(node: Node, context: Context) -> scenario.RankBounds:
     return scenario.RankBounds(low=exact, high=exact, mark=node.mark)
 
 
-def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:
+def _read_words(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:
     """Return the words of a list, or the one that stands in its place."""
     items = node.items if isinstance(node, Sequence) else [node]
     found = (

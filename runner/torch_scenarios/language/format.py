@@ -127,7 +127,7 @@ class Lines(Struct):
         if isinstance(token, _FOREIGN):
             raise ExoticLayoutError
         if self._flow:
-            self._in_flow(token)
+            self._place_in_flow(token)
         elif isinstance(token, _STARTING):
             sequence = isinstance(token, yaml.BlockSequenceStartToken)
             self._blocks.append(_Block(sequence=sequence, old=column, new=self._below()))
@@ -189,7 +189,7 @@ class Lines(Struct):
             row.rest = column
             row.waiting = False
 
-    def _in_flow(self, token: Any) -> None:
+    def _place_in_flow(self, token: Any) -> None:
         if isinstance(token, _OPENING):
             self._flow.append(token.start_mark.line)
         elif isinstance(token, _CLOSING):

@@ -146,7 +146,7 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
                 context.problems.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
                 good = False
             continue
-        wrong = _misfit(known[name], found)
+        wrong = _explain_mismatch(known[name], found)
         if wrong is not None:
             values.wrong_type(value, context, f"`{name}` of {what}", wrong)
             good = False
@@ -190,7 +190,7 @@ def _make(
         return None
 
 
-def _misfit(declared: str, found: Any) -> str | None:
+def _explain_mismatch(declared: str, found: Any) -> str | None:
     """Return what is wanted where a value is of another type; None where it fits.
 
     `declared` is the text of the field's annotation: `int`, `float | None`, `tuple[int, ...]`.
@@ -213,7 +213,7 @@ _NAMED_FORMS = {
 }
 
 
-def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
+def _read_entry(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
     """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone.
 
     The name may be a parameter's, so that a matrix runs one model under several optimizers.
@@ -236,7 +236,7 @@ def _of_table(
     node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
 ) -> D | None:
     """Return what a class of a table makes of its arguments; None, noted, where they fail."""
-    found = _one(node, context, what)
+    found = _read_entry(node, context, what)
     if found is None:
         return None
     key, arguments = found
@@ -300,7 +300,7 @@ def _is_layer(node: Node) -> bool:
 
 def _layer(node: Node, context: Context) -> Layer | None:
     """Return one layer. `Residual` alone has layers itself: its input is added to their result."""
-    found = _one(node, context, "a layer")
+    found = _read_entry(node, context, "a layer")
     if found is None:
         return None
     key, arguments = found
@@ -387,7 +387,7 @@ OVER_OTHERS = ("ZeroRedundancyOptimizer",)
 
 
 def _strategy(node: Node, context: Context) -> Strategy | None:
-    named = _one(node, context, "a strategy")
+    named = _read_entry(node, context, "a strategy")
     if named is not None and (name := key_text(named[0])) in LEFT_OUT:
         message = f"{name}: {LEFT_OUT[name]}"
         raise LeftOutError(message)
@@ -442,7 +442,7 @@ def _model(
     if not layers or loss is None or optimizer is None:
         return None
     network = Sequential(layers=layers)
-    if not _within_bounds(name, network, key, context):
+    if not _is_small(name, network, key, context):
         return None
     lacks = (layer.lacking for _, layer in network.leaves() if layer.lacking)
     lacking = unmodelled or next(lacks, None)
@@ -553,7 +553,7 @@ def _police_strategy(strategy: Strategy, network: Sequential, node: Node, contex
             )
 
 
-def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:
+def _is_small(name: str, network: Sequential, key: Node, context: Context) -> bool:
     """Whether a model is small enough: its elements are counted from shapes, before any is made."""
     elements = sum(prod(shape) for shape in network.shapes().values())
     if elements <= context.limits.max_elements and len(network.layers) <= MOST_LAYERS:
@@ -596,7 +596,7 @@ def _optimizers(node: Node | None, context: Context) -> tuple[Optimizer | None, 
     if not isinstance(given, Mapping) or not any(map(_reads_rank, given.entries)):
         return ()
     ranks = range(context.world["world_size"])
-    stated = [_on_rank(given, rank, context) for rank in ranks]
+    stated = [_narrow_to_rank(given, rank, context) for rank in ranks]
     if None in stated:
         return (None,)
     mine = (each for each in stated if each is not None)
@@ -609,7 +609,7 @@ def _reads_rank(entry: tuple[Node, Node]) -> bool:
     return key_text(key) in BY_RANK and isinstance(text, str) and bool(_RANK.search(text))
 
 
-def _on_rank(given: Mapping, rank: int, context: Context) -> Mapping | None:
+def _narrow_to_rank(given: Mapping, rank: int, context: Context) -> Mapping | None:
     """Return the arguments of an optimizer as one rank has them; None where they have no value."""
     entries: list[tuple[Node, Node]] = []
     for key, value in given.entries:

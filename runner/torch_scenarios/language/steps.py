@@ -102,7 +102,7 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
         "index": index,
         "name": _name(beside, context),
         "at": at,
-        "mark": mark if at is None else replace(mark, at=_all_of(at)),
+        "mark": mark if at is None else replace(mark, at=_join_places(at)),
         "whole": node.mark,
     }
     if "ranks" in beside:
@@ -137,7 +137,7 @@ def _read_place(node: Node, context: Context) -> str:
     return key_text(node).strip()
 
 
-def _all_of(at: str | PerRank[str]) -> str | None:
+def _join_places(at: str | PerRank[str]) -> str | None:
     """Return the places of all ranks, each once."""
     if isinstance(at, str):
         return at

@@ -417,7 +417,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
                 return own(self, problems)
             if self.keyword in _TOLD.get(sort, {}):
                 break
-        one = self._one_of_a_list()
+        one = self._find_list_item()
         if one is not None:
             problems.add(
                 "wrong_type",
@@ -464,7 +464,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         lone = isinstance(node, Scalar) and node.value is not None
         return sort == "loop" or (lone and sort == "matrix_key")
 
-    def _one_of_a_list(self) -> Level | None:
+    def _find_list_item(self) -> Level | None:
         """Return the argument that is an item of the list that it should be, with its keys."""
         for level in self.way:
             words = level.node.words() if isinstance(level.node, Mapping) else []
@@ -653,7 +653,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
             if key_text(key) in BY_NAME or key_text(key) in ACTIONS
         ]
 
-    def _strange_keys(self, problems: Problems) -> list[Node]:
+    def _find_unknown_keys(self, problems: Problems) -> list[Node]:
         """A key of a step that is neither an action nor stands beside one."""
         entries, actions = self._unknown_keys(), [key_text(key) for key, _ in self._actions()]
         for key, value in entries:
@@ -671,7 +671,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
                 continue
             beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
             parts = self.part["properties"]
-            taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
+            taker = next((each for each in actions if name in _list_arguments(parts[each])), None)
             known = (*beside, *BY_NAME, *ACTIONS)
             close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
             hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
@@ -803,7 +803,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         ("message", "additionalProperties"): _report_unknown,
         ("message", "required"): _report_missing_argument,
         ("step", "type"): _no_step,
-        ("step", "additionalProperties"): _strange_keys,
+        ("step", "additionalProperties"): _find_unknown_keys,
         ("step", "oneOf"): _action_count,
         ("step", "dependentRequired"): _loop_alone,
         ("group", "oneOf"): _group_forms,
@@ -1172,7 +1172,7 @@ def usage(name: str, given: Node | None = None) -> str:
     return f"{name}: {{{needed[0].name}: {text or '...'}{rest}}}"
 
 
-def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
+def _list_arguments(part: Schema) -> Mapping_[str, Schema]:
     """Return the arguments in the part of an action; of several forms, those of its mapping."""
     inner: Mapping_[str, Schema] = (
         part.get("properties")

@@ -164,7 +164,7 @@ class _Rewriter(ast.NodeTransformer):
             return ast.Name(id=context.final(name), ctx=node.ctx)
         if name in inlined.bindings:
             binding = inlined.bindings[name]
-            given = _as_expression(binding.node, binding.context)
+            given = _parse_given(binding.node, binding.context)
             if given is None:
                 self._fail_on(name)
                 return node
@@ -191,7 +191,7 @@ class _Rewriter(ast.NodeTransformer):
             return self.generic_visit(node)
         assert isinstance(one, ast.Name)
         binding = inlined.bindings.get(one.id)
-        given = _as_expression(binding.node, binding.context) if binding is not None else None
+        given = _parse_given(binding.node, binding.context) if binding is not None else None
         if not isinstance(given, ast.Name) or given.id not in FIXED_WORDS:
             kept = ast.Compare(left=self.visit(one), ops=node.ops, comparators=[other])
             return kept if node.left is one else _mirror(kept)
@@ -250,7 +250,7 @@ def _mirror(node: ast.Compare) -> ast.Compare:
     return ast.Compare(left=node.comparators[0], ops=node.ops, comparators=[node.left])
 
 
-def _as_expression(node: Node, context: Context) -> ast.expr | None:
+def _parse_given(node: Node, context: Context) -> ast.expr | None:
     """Return what `with:` gave as a syntax tree in the names of the whole scenario.
 
     None where it has no such form: a mapping by rank cannot stand inside an expression.
@@ -266,7 +266,7 @@ def _as_expression(node: Node, context: Context) -> ast.expr | None:
         case Scalar():
             return _literal(node.value)
         case Sequence():
-            items = [_as_expression(item, context) for item in node.items]
+            items = [_parse_given(item, context) for item in node.items]
             kept = [item for item in items if item is not None]
             return ast.List(elts=kept, ctx=ast.Load()) if len(kept) == len(items) else None
         case Mapping():
@@ -1103,7 +1103,7 @@ def read_object(node: Node, context: Context) -> Form:
     """
     if _is_text(node):
         assert isinstance(node, Scalar)
-        found = _as_known_expression(node, context)
+        found = _parse_known(node, context)
         if found is not None:
             return found
     return _plain(node, context)
@@ -1113,7 +1113,7 @@ def _is_text(node: Node) -> bool:
     return isinstance(node, Scalar) and isinstance(node.value, str)
 
 
-def _as_known_expression(node: Scalar, context: Context) -> Form | None:
+def _parse_known(node: Scalar, context: Context) -> Form | None:
     """Return a text as an expression where it is one over known names; otherwise it is text."""
     try:
         compiled = compile_expression(

@@ -362,7 +362,7 @@ def _values(root: Span) -> list[Span]:
     return [value for key, value in root.entries if key.text in {"tensors", "steps", "expect"}]
 
 
-def _every(root: Span) -> Iterator[Span]:
+def _walk_spans(root: Span) -> Iterator[Span]:
     waiting = _values(root)
     while waiting:
         span = waiting.pop()
@@ -371,7 +371,7 @@ def _every(root: Span) -> Iterator[Span]:
 
 
 def _shapes(root: Span) -> Iterator[Span]:
-    for span in _every(root):
+    for span in _walk_spans(root):
         yield from (value for key, value in span.entries if key.text == "shape")
 
 
@@ -379,20 +379,20 @@ def _lists(root: Span) -> Iterator[Span]:
     """Yield the lists of data: rows of numbers, and rows of such rows."""
     for key, value in root.entries:
         if key.text in {"tensors", "expect", "steps"}:
-            for span in _every_value(value, data=key.text == "tensors"):
+            for span in _list_values(value, data=key.text == "tensors"):
                 if span.kind == "sequence" and span.flow and _is_data(span):
                     yield span
 
 
-def _every_value(span: Span, *, data: bool) -> Iterator[Span]:
+def _list_values(span: Span, *, data: bool) -> Iterator[Span]:
     """Yield the nodes that are values: below `tensors`, and below `expect` beside steps."""
     if data:
         yield span
     for key, value in span.entries:
         if key.text not in {"ranks", "group_ranks"}:
-            yield from _every_value(value, data=data or key.text == "expect")
+            yield from _list_values(value, data=data or key.text == "expect")
     for item in span.items:
-        yield from _every_value(item, data=data)
+        yield from _list_values(item, data=data)
 
 
 def _is_data(span: Span) -> bool:
@@ -430,7 +430,7 @@ def _shorter(text: str, root: Span) -> list[Edit]:
     world = root.get("world_size")
     size = int(world.text) if world is not None and world.text.isdigit() else 0
     everyone = [str(rank) for rank in range(size)]
-    for span in _every(root):
+    for span in _walk_spans(root):
         for number, (key, value) in enumerate(span.entries):
             if key.text == "ranks" and [item.text for item in value.items] == everyone:
                 found += without(text, span, {number})
@@ -764,7 +764,9 @@ def _unroll(search: Search, step: Span, steps: Span) -> bool:
     for ranks, value in product(chosen, ("0", "1")):
         edits = replace_name(text, iter([body]), variable, value)
         for each in body.items if ranks else ():
-            before = f"ranks: {ranks}, " if each.flow else f"ranks: {ranks}\n{_under(text, each)}"
+            before = (
+                f"ranks: {ranks}, " if each.flow else f"ranks: {ranks}\n{_indent_below(text, each)}"
+            )
             at = each.start + each.flow
             edits.append(Edit(start=at, end=at, text=before))
         moved = [
@@ -779,7 +781,7 @@ def _unroll(search: Search, step: Span, steps: Span) -> bool:
     return False
 
 
-def _under(text: str, span: Span) -> str:
+def _indent_below(text: str, span: Span) -> str:
     """Return the blanks that stand before an entry below another one."""
     return " " * (span.start - line_start(text, span.start))
 

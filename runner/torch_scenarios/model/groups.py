@@ -138,32 +138,34 @@ class _Stated:
         ranks: 1                  1 alone
         ranks: rank % 2 == 0      those on which it is true, asked of each
         """
-        values = self._everywhere(form)
+        values = self._evaluate_on_ranks(form)
         if all(isinstance(value, bool) for value in values):
             return [rank for rank, value in enumerate(values) if value]
-        value = self._agreed(values, form)
+        value = self._require_agreement(values, form)
         return self._ranks([value] if value.__class__ is int else value, form)
 
     def partition(self, form: Form) -> list[list[int]]:
         """Return lists of ranks."""
-        parts = self._agreed(self._everywhere(form), form)
+        parts = self._require_agreement(self._evaluate_on_ranks(form), form)
         if not isinstance(parts, list):
-            raise self._wrong(parts, form, "a list of lists of ranks")
+            raise self._refuse(parts, form, "a list of lists of ranks")
         return [self._ranks(part, form) for part in parts]
 
     def size(self, form: Form) -> int:
         """Return an integer."""
-        value = self._agreed(self._everywhere(form), form)
+        value = self._require_agreement(self._evaluate_on_ranks(form), form)
         try:
             return whole(value)
         except CANNOT_COMPUTE:
-            raise self._wrong(value, form, "an integer") from None
+            raise self._refuse(value, form, "an integer") from None
 
     def shape(self, form: Form) -> tuple[int, ...]:
         """Return a list of integers."""
-        return tuple(self._ranks(self._agreed(self._everywhere(form), form), form))
+        return tuple(
+            self._ranks(self._require_agreement(self._evaluate_on_ranks(form), form), form)
+        )
 
-    def _everywhere(self, form: Form) -> list[Any]:
+    def _evaluate_on_ranks(self, form: Form) -> list[Any]:
         """Return what a form is on each rank that may have another value of it.
 
         On rank 0 if none may.
@@ -172,7 +174,7 @@ class _Stated:
         asked = range(self._plan.world_size) if _depends_on_rank(form, parted) else (0,)
         return [_make_list(self._at[rank].evaluate(form)) for rank in asked]
 
-    def _agreed(self, values: list[Any], form: Form) -> Any:
+    def _require_agreement(self, values: list[Any], form: Form) -> Any:
         if any(value != values[0] for value in values):
             raise ScenarioError(
                 [
@@ -191,9 +193,9 @@ class _Stated:
         try:
             return wholes(value)
         except CANNOT_COMPUTE:
-            raise self._wrong(value, form, "a list of integers") from None
+            raise self._refuse(value, form, "a list of integers") from None
 
-    def _wrong(self, value: Any, form: Form, wanted: str) -> ScenarioError:
+    def _refuse(self, value: Any, form: Form, wanted: str) -> ScenarioError:
         message = f"the group `{self._spec.name}` states {_show(value)}, not {wanted}"
         hint = "write ranks as integers: [0, 2], or an expression such as `range(4)`"
         mark = form.mark or self._spec.mark

@@ -552,11 +552,11 @@ class Process(Membership):
     def assign(self, name: str, value: Any) -> None:
         """Let `name` hold a copy of `value`: an array, a list of arrays or a number."""
         if isinstance(value, list):
-            self.hold(name, [self.arrays.copy(self._as_array(item)) for item in value])
+            self.hold(name, [self.arrays.copy(self._make_array(item)) for item in value])
         else:
-            self.hold(name, self.arrays.copy(self._as_array(value)))
+            self.hold(name, self.arrays.copy(self._make_array(value)))
 
-    def _as_array(self, value: Any) -> Any:
+    def _make_array(self, value: Any) -> Any:
         return value if self.arrays.is_array(value) else self.arrays.array(value, DEFAULT_DTYPE)
 
     # ------------------------------------------------------------------ what others ask of it
@@ -672,7 +672,7 @@ class Process(Membership):
             else:
                 call = self.call(step, iteration)
                 if call is not None and isinstance(call.operation, Compound):
-                    yield from self._together(call, call.operation)
+                    yield from self._yield_calls(call, call.operation)
                 elif call is not None:
                     yield call
                 elif ledger is not None:
@@ -695,7 +695,7 @@ class Process(Membership):
     # peers, so that ranks interleave between the calls of one step as they do in torch. The last
     # call has the result, and is the one that has an event: what is expected of a step is looked at
     # once all of it is done. Where a call in the middle raised, there is no last one.
-    def _together(self, call: Call, operation: Compound) -> Iterator[Call]:
+    def _yield_calls(self, call: Call, operation: Compound) -> Iterator[Call]:
         """Yield the calls of which a compound operation is made, and then itself.
 
         The last one comes with the `result`; it does not come where one before it raised.
@@ -771,7 +771,7 @@ class Process(Membership):
         if not operation.concerns(self, step.arguments):
             return None
         last = self._last.get(step.index)
-        if last is not None and last.entry.group is group and self._same_tensors(last, known):
+        if last is not None and last.entry.group is group and self._has_same_tensors(last, known):
             entry, roots = last.entry, last.roots
         else:
             entry = Entry(rank=self.rank, group=group, arguments=self._arguments(step, known))
@@ -813,7 +813,7 @@ class Process(Membership):
     # round, and the call of the round before would reduce the old one. With `x += 1` in place it is
     # the same one, and the arguments of the last round are right without a look at them (decision
     # 28).
-    def _same_tensors(self, call: Call, known: PreparedCall) -> bool:
+    def _has_same_tensors(self, call: Call, known: PreparedCall) -> bool:
         """Return whether a call would be the same now: its tensors are what their names hold."""
         arguments, scope = call.entry.arguments, self.scope
         for (param, _), name in zip(known.given, known.names or (), strict=True):

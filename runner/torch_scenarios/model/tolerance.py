@@ -240,7 +240,7 @@ def common_slack(operation: Collective, arguments: Mapping[str, Any], count: int
         return {}
     eps = epsilon(inexact[0].dtype)
     bounds = {name: _bound(value, eps, count) for name, value in result.items()}
-    if op != "avg" and all(_whole(each) for each in inexact):
+    if op != "avg" and all(_is_whole(each) for each in inexact):
         return {name: _unless_exact(value, count) for name, value in bounds.items()}
     return bounds
 
@@ -254,10 +254,10 @@ def _arrays(entry: Entry) -> list[Any]:
 
 
 def _integral(entry: Entry) -> bool:
-    return all(_whole(each) for each in _arrays(entry) if is_inexact(each))
+    return all(_is_whole(each) for each in _arrays(entry) if is_inexact(each))
 
 
-def _whole(array: NDArray[Any]) -> bool:
+def _is_whole(array: NDArray[Any]) -> bool:
     """Whether every element is an integer."""
     wider = wide(array)
     with np.errstate(all="ignore"):
@@ -336,13 +336,13 @@ def propagate_error(runs: list[Any]) -> Any:
     """
     if not runs or any(each is None for each in runs):
         return None
-    apart = [_apart(runs[0], each) for each in runs[1:]]
+    apart = [_measure_distance(runs[0], each) for each in runs[1:]]
     return None if any(each is None for each in apart) else _most(apart)
 
 
-def _apart(one: Any, two: Any) -> Any:
+def _measure_distance(one: Any, two: Any) -> Any:
     if isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        parts = [_apart(mine, other) for mine, other in zip(one, two, strict=True)]
+        parts = [_measure_distance(mine, other) for mine, other in zip(one, two, strict=True)]
         return None if any(part is None for part in parts) else parts
     arrays = isinstance(one, np.ndarray) and isinstance(two, np.ndarray)
     if not arrays or one.shape != two.shape or one.dtype != two.dtype or not is_inexact(one):

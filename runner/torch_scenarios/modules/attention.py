@@ -70,7 +70,7 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
         """Back through the output, the heads, and the three projections."""
-        dx, (grads,) = self._back("backward", params, saved, dy)
+        dx, (grads,) = self._go_back("backward", params, saved, dy)
         return dx, grads
 
     def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
@@ -78,10 +78,10 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
 
         What the terms behind a softmax amount to says too little, and goes no further than `o`.
         """
-        dx, (grads, sizes) = self._back("weigh", params, saved, dy, size)
+        dx, (grads, sizes) = self._go_back("weigh", params, saved, dy, size)
         return dx, grads, sizes, None
 
-    def _back(
+    def _go_back(
         self, direction: str, params: Params, saved: Any, dy: Array, *sizes: Array | None
     ) -> tuple[Array, list[dict[str, Array]]]:
         """Go back by a method of the four layers; return what they have of their parameters.

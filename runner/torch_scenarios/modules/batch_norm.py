@@ -57,7 +57,9 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
         variance = (centred * centred).mean(axis=axes, keepdims=True, dtype=x.dtype)
         factor = 1 / np.sqrt(variance + x.dtype.type(self.eps))
         rows = centred * factor
-        y = rows * self._lying(params["weight"], x) + self._lying(params["bias"], x)
+        y = rows * self._spread_features(params["weight"], x) + self._spread_features(
+            params["bias"], x
+        )
         return y, (rows, factor, mean.reshape(-1), variance.reshape(-1))
 
     def update_buffers(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
@@ -77,7 +79,7 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
         rows, factor, _, _ = saved
         axes = tuple(axis for axis in range(dy.ndim) if axis != 1)
         grads = {"weight": (dy * rows).sum(axis=axes), "bias": dy.sum(axis=axes)}
-        scaled = dy * self._lying(params["weight"], dy)
+        scaled = dy * self._spread_features(params["weight"], dy)
         mean = scaled.mean(axis=axes, keepdims=True)
         along = (scaled * rows).mean(axis=axes, keepdims=True)
         return factor * (scaled - mean - rows * along), grads
@@ -85,10 +87,12 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
     def terms(self, params: Params, saved: Any, size: Array) -> Array:
         """All three, as they are before they cancel."""
         axes = tuple(axis for axis in range(size.ndim) if axis != 1)
-        return terms_of_normalised(size * self._lying(np.abs(params["weight"]), size), saved, axes)
+        return terms_of_normalised(
+            size * self._spread_features(np.abs(params["weight"]), size), saved, axes
+        )
 
     @staticmethod
-    def _lying(value: Array, x: Array) -> Array:
+    def _spread_features(value: Array, x: Array) -> Array:
         """Return one value a feature as it lies along dimension 1."""
         return value.reshape(1, -1, *(1 for _ in range(x.ndim - 2)))
 

@@ -69,7 +69,7 @@ steps:
             refuse_missing(entry, "tensor_list", "tensor")
             or refuse_mixed_dtypes(entry, "tensor_list", "tensor")
             or refuse_length(entry, "tensor_list")
-            or _own_misfit(entry)
+            or _refuse_own_shape(entry)
         )
 
     def backend_kinds(self, entry: Entry) -> frozenset[str]:
@@ -105,7 +105,7 @@ steps:
         return [{"tensor_list": gathered} for _ in entries]
 
 
-def _own_misfit(entry: Entry) -> Refusal | None:
+def _refuse_own_shape(entry: Entry) -> Refusal | None:
     own, place = entry["tensor"], entry["tensor_list"][entry.group_rank]
     if entry.group_rank < 0 or tuple(place.shape) == tuple(own.shape):
         return None

@@ -67,7 +67,7 @@ steps:
         return (
             refuse_missing(entry, "input_tensor_list", "output_tensor_lists")
             or refuse_mixed_elements(entry, "input_tensor_list")
-            or _ill_fitting(entry)
+            or _refuse_lists(entry)
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ steps:
         return [{"output_tensor_lists": gathered} for _ in entries]
 
 
-def _ill_fitting(entry: Entry) -> Refusal | None:
+def _refuse_lists(entry: Entry) -> Refusal | None:
     inputs, outputs = entry["input_tensor_list"], entry["output_tensor_lists"]
     if not inputs:
         return refuse_argument("input_tensor_list is empty", "input_tensor_list")

@@ -103,7 +103,7 @@ def analyse(
         verdict=verdict.strict() if strict else verdict,
         duration_s=time.perf_counter() - began,
         run_bytes=opened.run_bytes,
-        too_large=_too_large(opened.run_bytes, limits, scenario),
+        too_large=_refuse_size(opened.run_bytes, limits, scenario),
         strict=strict,
         limits=limits,
     )
@@ -192,7 +192,7 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
             found = footprint(resolved, limits=wide)
     except (OverdueError, ScenarioError, MemoryError):
         found = None
-    if found is None or _few(found, scenario.world_size):
+    if found is None or _is_small(found, scenario.world_size):
         return replace(analyse(scenario, wide), footprint=found)
     return Analysis(
         scenario=scenario,
@@ -203,14 +203,14 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     )
 
 
-def _few(found: Footprint, ranks: int) -> bool:
+def _is_small(found: Footprint, ranks: int) -> bool:
     """Whether the values of a program are soon computed."""
     steps = sum(np.size(each.ranks) for each in found.traffic.entries if hasattr(each, "ranks"))
     few = ranks <= PROVED_RANKS and steps <= PROVED_STEPS
     return few and found.bytes_held * ranks <= PROVED_BYTES
 
 
-def _too_large(held: int, limits: Limits, scenario: Scenario) -> Problem | None:
+def _refuse_size(held: int, limits: Limits, scenario: Scenario) -> Problem | None:
     """Return what is wrong with a run in which the ranks hold so many bytes together, or None."""
     if held <= limits.max_run_bytes:
         return None

@@ -17,14 +17,14 @@ def merge_outcomes(outcomes: Mapping[str, Outcome]) -> Outcome:
     Shards come back in the order that the whole run would have had. Raises ScenarioError where they
     cannot belong together: a case twice, other versions or backends, a shard that is missing.
     """
-    problems = [*_versions(outcomes), *_shards(outcomes), *_twice(outcomes)]
+    problems = [*_versions(outcomes), *_shards(outcomes), *_find_repeated(outcomes)]
     if problems:
         raise ScenarioError(problems)
     every = list(outcomes.values())
     sharded = every[0].shard is not None
     seeds = {outcome.seed for outcome in every}
     return Outcome(
-        results=tuple(_in_order(every)),
+        results=tuple(_unite_invalid(every)),
         interrupted=any(outcome.interrupted for outcome in every),
         duration_s=sum(outcome.duration_s for outcome in every),
         cases=sum(outcome.cases for outcome in every),
@@ -38,7 +38,7 @@ def merge_outcomes(outcomes: Mapping[str, Outcome]) -> Outcome:
     )
 
 
-def _in_order(outcomes: list[Outcome]) -> Iterable[Result]:
+def _unite_invalid(outcomes: list[Outcome]) -> Iterable[Result]:
     """Return each result once: every shard reports a file that is invalid.
 
     Shards deal cases out like cards: case 0 is in shard 1, case 1 in shard 2. So the order of the
@@ -50,7 +50,7 @@ def _in_order(outcomes: list[Outcome]) -> Iterable[Result]:
     if outcomes[0].shard is not None:
         outcomes = sorted(outcomes, key=lambda each: each.shard.number if each.shard else 0)
     rows = zip_longest(*(outcome.results for outcome in outcomes))
-    results = chain.from_iterable(rows) if outcomes[0].shard is not None else _one_by_one(outcomes)
+    results = chain.from_iterable(rows) if outcomes[0].shard is not None else _interleave(outcomes)
     found: dict[tuple[str, str], Result] = {}
     for result in results:
         if result is not None:
@@ -58,7 +58,7 @@ def _in_order(outcomes: list[Outcome]) -> Iterable[Result]:
     return found.values()
 
 
-def _one_by_one(outcomes: list[Outcome]) -> Iterable[Result]:
+def _interleave(outcomes: list[Outcome]) -> Iterable[Result]:
     return (result for outcome in outcomes for result in outcome.results)
 
 
@@ -81,7 +81,7 @@ def _find_differing(known: Mapping[str, Mapping[str, str]]) -> list[Problem]:
         return []
     first, facts = next(iter(known.items()))
     return [
-        _unlike(f"{first} is of {_tell_facts(facts)}, {path} of {_tell_facts(found)}")
+        _refuse_other_run(f"{first} is of {_tell_facts(facts)}, {path} of {_tell_facts(found)}")
         for path, found in known.items()
         if found != facts
     ]
@@ -101,7 +101,7 @@ def _shards(outcomes: Mapping[str, Outcome]) -> list[Problem]:
         return []
     whole = [path for path in outcomes if path not in shards]
     if whole:
-        return [_unlike(f"{whole[0]} is of a whole run, {next(iter(shards))} of a shard")]
+        return [_refuse_other_run(f"{whole[0]} is of a whole run, {next(iter(shards))} of a shard")]
     parts = {shard.of for shard in shards.values()}
     counts = {outcome.selected for outcome in outcomes.values()}
     if len(parts) > 1 or len(counts) > 1:
@@ -109,37 +109,37 @@ def _shards(outcomes: Mapping[str, Outcome]) -> list[Problem]:
             f"{path} is {shard} of {outcomes[path].selected} cases"
             for path, shard in shards.items()
         )
-        return [_unlike(f"these are shards of different runs: {words}")]
+        return [_refuse_other_run(f"these are shards of different runs: {words}")]
     numbers = [shard.number for shard in shards.values()]
     of = parts.pop()
     missing = [f"{number}/{of}" for number in range(1, of + 1) if number not in numbers]
     if missing:
-        return [_unlike(f"the results of shard {', '.join(missing)} are missing")]
+        return [_refuse_other_run(f"the results of shard {', '.join(missing)} are missing")]
     return []
 
 
-def _twice(outcomes: Mapping[str, Outcome]) -> list[Problem]:
+def _find_repeated(outcomes: Mapping[str, Outcome]) -> list[Problem]:
     """Return the cases that two files have, at most five by name."""
     problems: list[Problem] = []
     seen: dict[tuple[str, str], tuple[str, Result]] = {}
     for path, outcome in outcomes.items():
         for result in outcome.results:
             first, other = seen.setdefault((result.file, result.case), (path, result))
-            if first != path and not _same_invalid(result, other):
-                problems.append(_unlike(f"{result.name} is in {first} and in {path}"))
+            if first != path and not _is_same_fault(result, other):
+                problems.append(_refuse_other_run(f"{result.name} is in {first} and in {path}"))
     most = 5
     if len(problems) > most:
-        more = _unlike(f"and so are {len(problems) - most} more")
+        more = _refuse_other_run(f"and so are {len(problems) - most} more")
         problems = [*problems[:most], more]
     return problems
 
 
-def _same_invalid(result: Result, other: Result) -> bool:
+def _is_same_fault(result: Result, other: Result) -> bool:
     """Return whether two results are the same fault of one file, found twice."""
     if result.verdict.status != "INVALID":
         return False
     return replace(result, duration_s=0.0) == replace(other, duration_s=0.0)
 
 
-def _unlike(message: str) -> Problem:
+def _refuse_other_run(message: str) -> Problem:
     return Problem(code="not_mergeable", message=message)

@@ -323,7 +323,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             f"of more than {FEW_TURNS} microbatches on one stage {FEW_TURNS - 1} and {FEW_TURNS} "
             "are proved and weighed: each further one takes what the last one adds"
         )
-    return [*lines, summary, *_left_out(found), *stated, *_form_lines(model, found)]
+    return [*lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
 
 
 def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
@@ -346,7 +346,7 @@ def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
     return lines
 
 
-def _left_out(found: TrainingPlan) -> list[str]:
+def _tell_left_out(found: TrainingPlan) -> list[str]:
     """Return the lines on pipelines that fit and were not weighed."""
     if not found.long:
         return []

@@ -135,7 +135,7 @@ def repair(
             for mistake, each in now.repairs(str(path))
             if each.sure and mistake not in refused
         ]
-        chosen = _apart(open_)
+        chosen = _choose_disjoint(open_)
         while chosen and tries < _MOST_TRIES:
             tries += 1
             made = splice(text, [edit for _, each in chosen for edit in each.edits])
@@ -152,7 +152,7 @@ def repair(
     return RepairedFile(path=path, before=before, after=text, titles=tuple(titles))
 
 
-def _apart(found: Sequence[tuple[Mistake, Repair]]) -> list[tuple[Mistake, Repair]]:
+def _choose_disjoint(found: Sequence[tuple[Mistake, Repair]]) -> list[tuple[Mistake, Repair]]:
     """Return the repairs of which no two touch the same characters, the first ones."""
     kept: list[tuple[Mistake, Repair]] = []
     taken: list[tuple[int, int]] = []

@@ -459,9 +459,9 @@ class _StartFailures(Struct):
     def give_up(self, analysis: Analysis) -> Result | None:
         """Return the result of a case that is not even tried; None where it is."""
         if session_over():
-            return _not_tried(analysis, str(_report_unreached(self.limits).reason))
+            return _give_up(analysis, str(_report_unreached(self.limits).reason))
         if len(self.reasons) == TRIES and None not in self.reasons and len(set(self.reasons)) == 1:
-            return _not_tried(analysis, str(self.reasons[0]))
+            return _give_up(analysis, str(self.reasons[0]))
         return None
 
     def note(self, verdict: Verdict) -> None:
@@ -469,7 +469,7 @@ class _StartFailures(Struct):
 
         What ran at all counts as a start, even if it failed.
         """
-        self.reasons.append(verdict.reason if _never_ran(verdict) else None)
+        self.reasons.append(verdict.reason if _is_unstarted(verdict) else None)
 
 
 def _stops(result: Result, how: _RunOptions) -> bool:
@@ -580,11 +580,11 @@ def _may_begin(
     )
 
 
-def _never_ran(verdict: Verdict) -> bool:
+def _is_unstarted(verdict: Verdict) -> bool:
     return verdict.status == "INCONCLUSIVE" and verdict.observed is None
 
 
-def _not_tried(analysis: Analysis, reason: str) -> Result:
+def _give_up(analysis: Analysis, reason: str) -> Result:
     """Return the result of a case that was not run, as nothing starts here."""
     verdict = analysis.verdict
     if verdict.status == "PASSED":

@@ -81,7 +81,7 @@ def narrow(
     for place in places:
         found = [each.case for each in scenarios if _means(place, each)]
         if not found:
-            problems.append(_in_vain(place, scenarios))
+            problems.append(_refuse_selection(place, scenarios))
         kept.update(found)
     return [scenario for scenario in scenarios if scenario.case in kept]
 
@@ -93,12 +93,12 @@ def step_at(scenario: Scenario, line: int) -> Step | None:
         mark = step.whole
         if mark is None or mark.source.path != scenario.source.path or mark.line > line:
             continue
-        if line <= _last_line(step):
+        if line <= _find_last_line(step):
             found = step
     return found
 
 
-def _last_line(step: Step) -> int:
+def _find_last_line(step: Step) -> int:
     """Return the last line with text of a step: a block ends where the next one begins."""
     mark = step.whole
     assert mark is not None
@@ -127,7 +127,7 @@ def _means(place: Place, scenario: Scenario) -> bool:
     return 0 < place.line <= len(scenario.source.text.splitlines())
 
 
-def _in_vain(place: Place, scenarios: Sequence[Scenario]) -> Problem:
+def _refuse_selection(place: Place, scenarios: Sequence[Scenario]) -> Problem:
     if not scenarios:
         message = f"{place.text}: the file has no case, it is there to be used by others"
         return Problem(code="unknown_place", message=message)
@@ -187,7 +187,7 @@ def arrange(scenarios: Sequence[C], selection: results.Selection) -> tuple[list[
         failed = [scenario for scenario in kept if _has_failed(scenario, selection)]
         others = [scenario for scenario in kept if not _has_failed(scenario, selection)]
         if not failed:
-            notes.append(_no_failures(selection))
+            notes.append(_word_no_failures(selection))
         elif selection.only_failed:
             notes.append(f"only what did not pass the last time: {len(failed)} of {len(kept)}")
             others = []
@@ -195,7 +195,7 @@ def arrange(scenarios: Sequence[C], selection: results.Selection) -> tuple[list[
     return kept, notes
 
 
-def _no_failures(selection: results.Selection) -> str:
+def _word_no_failures(selection: results.Selection) -> str:
     if not selection.failed:
         return "nothing is known to have failed: all are run"
     count = len(selection.failed)
@@ -347,11 +347,11 @@ def file_loader(
             cases = _read(path, selection, text)
             cases = with_timeout(cases, selection.timeout_s)
         except OverdueError as error:
-            return _unread(path, overdue(error))
+            return _report_unread(path, overdue(error))
         except ScenarioError as error:
             return results.FileCases(invalid=_invalid(str(path), error.problems))
         except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one
-            return _unread(path, our_fault("reading", error))
+            return _report_unread(path, our_fault("reading", error))
         problems: list[Problem] = []
         whole = any(place.whole for place in places)
         found = meant(cases if whole else narrow(cases, places, problems))
@@ -368,7 +368,7 @@ def _read(path: Path, selection: results.Selection, text: bytes | None) -> tuple
     return read(path, sets=selection.sets, limits=selection.limits, backend=selection.backend)
 
 
-def _unread(path: Path, verdict: Verdict) -> results.FileCases[Scenario]:
+def _report_unread(path: Path, verdict: Verdict) -> results.FileCases[Scenario]:
     return results.FileCases(
         invalid=results.Result(file=str(path), case=str(path), verdict=verdict)
     )

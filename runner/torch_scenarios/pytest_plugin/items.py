@@ -609,7 +609,7 @@ class RunScenario:
         texts = {name: _yaml(value) for name, value in (sets or {}).items()}
         try:
             loaded = with_timeout(self._load(source, texts), timeout_s(self._config))
-            scenario = _one(loaded, case)
+            scenario = _choose_case(loaded, case)
         except ScenarioError as error:
             name = str(source) if _is_path(source) else self._node.nodeid
             verdict = Verdict(status="INVALID", problems=error.problems)
@@ -650,7 +650,7 @@ def _yaml(value: object) -> str:
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
-def _one(scenarios: Sequence[Scenario], case: str | None) -> Scenario:
+def _choose_case(scenarios: Sequence[Scenario], case: str | None) -> Scenario:
     """Return the case that is meant. Raises ScenarioError for a library, ValueError otherwise."""
     if not scenarios:
         problem = Problem(

@@ -60,12 +60,12 @@ def tell_facts(
     if hosts and hosts.garbled:
         found.append(GARBLED)
     if main.outcome == "completes":
-        found += list(_early(main))[:TOLD]
+        found += list(_tell_early(main))[:TOLD]
     else:
-        found += [*list(_tell_connections(hosts))[:TOLD], *list(_behind(main))[:TOLD]]
+        found += [*list(_tell_connections(hosts))[:TOLD], *list(_tell_unbegun(main))[:TOLD]]
     for other in others:
         if other.outcome != main.outcome:
-            found += list(_otherwise(main, other))[:TOLD]
+            found += list(_tell_freedom(main, other))[:TOLD]
     return tuple(dict.fromkeys(found))
 
 
@@ -102,7 +102,7 @@ def _tell_counted(main: ExaminedRun) -> Iterator[str]:
             counts[str(post.series[1])].append(post.rank)
         if len(counts) > 1:
             calls = simulation.semantics.counts == "calls"
-            parts = odd_first(counts, partial(_has_made if calls else _in_groups, counts))
+            parts = odd_first(counts, partial(_has_made if calls else _count_groups, counts))
             sentence = sentence_of(parts)
             number = "calls that each has made to create groups" if calls else _GROUPS
             yield (
@@ -117,7 +117,7 @@ def _has_made(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, Non
     return f"{verb} made {count}", None
 
 
-def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, None]:
+def _count_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, None]:
     """Say how many groups each of some ranks is in, the world included."""
     verb = "is" if len(counts[count]) == 1 else "are each"
     many = f"{verb} in {count} groups"
@@ -126,19 +126,19 @@ def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, No
 
 def _tell_reused_names(main: ExaminedRun) -> Iterator[str]:
     """Tell of groups that only their members create, under a name that one of them has used."""
-    for call, ranks in _by_step(post.call for post in main.simulation.creations.reused):
+    for call, ranks in _sort_by_step(post.call for post in main.simulation.creations.reused):
         yield (
             f"{call} takes the name of a group that {several(ranks)} made with the same members "
             "and destroyed: it may find their old addresses"
         )
-    for call, ranks in _by_step(main.simulation.creations.refused):
+    for call, ranks in _sort_by_step(main.simulation.creations.refused):
         yield (
             f"{call} takes the name of a group that {several(ranks)} made with the same members "
             "before another was destroyed: no rank can be in two groups of one name"
         )
 
 
-def _by_step(calls: Iterable[Call]) -> list[tuple[str, list[int]]]:
+def _sort_by_step(calls: Iterable[Call]) -> list[tuple[str, list[int]]]:
     """Return each call in words, with the ranks that make it."""
     found: dict[str, set[int]] = defaultdict(set)
     for call in calls:
@@ -155,7 +155,7 @@ def _tell_connections(hosts: Hosts | None) -> Iterator[str]:
         )
 
 
-def _behind(main: ExaminedRun) -> Iterator[str]:
+def _tell_unbegun(main: ExaminedRun) -> Iterator[str]:
     """Tell of what never began: one for each call that it is behind."""
     firsts: set[tuple[int, int]] = set()
     for work, first in main.simulation.streams.behind():
@@ -177,7 +177,7 @@ def _tell_crossed(main: ExaminedRun) -> Iterator[str]:
         )
 
 
-def _early(main: ExaminedRun) -> Iterator[str]:
+def _tell_early(main: ExaminedRun) -> Iterator[str]:
     buffer = main.simulation.semantics.buffer
     for send in sorted(main.simulation.early, key=lambda send: send.call.asynchronous):
         yield f"`{send.call.label}`{place(send)} leaves rank {send.rank} early{_bounds(buffer)}"
@@ -189,7 +189,7 @@ def _bounds(buffer: Buffer | None) -> str:
     return f": sends of up to {buffer.size_bytes} bytes do"
 
 
-def _otherwise(main: ExaminedRun, other: ExaminedRun) -> Iterator[str]:
+def _tell_freedom(main: ExaminedRun, other: ExaminedRun) -> Iterator[str]:
     """Tell of what a backend may do and need not."""
     here, there = main.simulation, other.simulation
     if there.semantics.order != here.semantics.order:
@@ -381,7 +381,7 @@ class _Connecting:
                 self._passed |= through[1]
                 self._calls[leaving] = next(self._coming[leaving], None)
                 ready.append(leaving)
-        return self._at_rest()
+        return self._bring_to_rest()
 
     def _find_leaving(self, rank: int) -> list[int]:
         """Return the ranks whose hosts leave their calls together with one; none where it stays.
@@ -441,7 +441,7 @@ class _Connecting:
         key, *ends = place
         return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
 
-    def _at_rest(self) -> Hosts:
+    def _bring_to_rest(self) -> Hosts:
         calls = {rank: call for rank, call in self._calls.items() if call is not None}
         standing = {rank: number for rank, (number, _) in calls.items()}
         places = {point for _, needed in calls.values() for point in needed if len(point) > 2}
@@ -599,7 +599,7 @@ def _forecast(
                 main = rest(plan, arrays, sure, limits=limits)
         if main.outcome != "completes" and traits.splits_world and main.disputes():
             return None  # of a group that is smaller than its ranks believe nothing is known
-        others = _otherwise_read(plan, main, traits)
+        others = _vary_semantics(plan, main, traits)
         runs = [rest(plan, arrays, each, limits=limits) for each in others]
     except BoundError:
         raise  # a bound ends the case
@@ -608,10 +608,10 @@ def _forecast(
     found = _trace(predicted, main, runs, hosts)
     for run in (main, *runs):
         run.simulation.dissolve()
-    return None if _alike(predicted, found) else replace(found, backend=backend)
+    return None if _is_redundant(predicted, found) else replace(found, backend=backend)
 
 
-def _otherwise_read(plan: Plan, main: ExaminedRun, traits: Traits) -> Iterator[Semantics]:
+def _vary_semantics(plan: Plan, main: ExaminedRun, traits: Traits) -> Iterator[Semantics]:
     """Yield what else a backend may do, and need not.
 
     Messages up to the size that can be held at all may leave early, which blocks no rank; the
@@ -622,7 +622,7 @@ def _otherwise_read(plan: Plan, main: ExaminedRun, traits: Traits) -> Iterator[S
     sure = main.simulation.semantics
     if traits.held_bytes and main.outcome == "deadlock":
         yield replace(sure, buffer=Buffer(size_bytes=traits.held_bytes))
-    if traits.enqueues and _several_groups(plan):
+    if traits.enqueues and _has_several_groups(plan):
         yield replace(sure, order="rank")
     if main.simulation.creations.reused:
         yield replace(sure, found=True)
@@ -648,10 +648,10 @@ def _is_concerned(plan: Plan, traits: Traits) -> bool:
         return True
     if traits.splits_world and any(isinstance(step.operation, GroupCreation) for step in steps):
         return True
-    return _several_groups(plan) and any(_asynchronous(step) for step in steps)
+    return _has_several_groups(plan) and any(_asynchronous(step) for step in steps)
 
 
-def _several_groups(plan: Plan) -> bool:
+def _has_several_groups(plan: Plan) -> bool:
     steps = steps_of(plan.scenario.steps)
     return len(plan.names) > 1 or any(isinstance(step.operation, GroupCreation) for step in steps)
 
@@ -721,7 +721,7 @@ def _trace(
     )
 
 
-def _alike(predicted: Trace, made: Trace) -> bool:
+def _is_redundant(predicted: Trace, made: Trace) -> bool:
     """Whether a forecast says nothing that the prediction does not."""
     if (made.outcome, set(made.open) <= set(predicted.open)) != (predicted.outcome, True):
         return False

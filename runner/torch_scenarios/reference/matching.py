@@ -515,7 +515,7 @@ class Mailbox:
         if not self._left:
             for side, boxes in ((True, self._sends), (False, self._receives)):
                 posts = (post for box in boxes.values() for each in box.values() for post in each)
-                lying = sorted(posts, key=_age)
+                lying = sorted(posts, key=_find_age)
                 self._left[side, None] = lying
                 for post in lying:
                     self._left.setdefault((side, post.rank), []).append(post)
@@ -584,20 +584,20 @@ class Mailbox:
         address = self.address(posted)
         if message.sends:
             receives = self._receives.get(address, {})
-            named = _first(receives.get(posted.rank))
-            anyone = _first(receives.get(None))
+            named = _find_first(receives.get(posted.rank))
+            anyone = _find_first(receives.get(None))
             if named is None or (anyone is not None and anyone.order < named.order):
                 return None
-            earlier = _first(self._sends[address].get(posted.rank))
+            earlier = _find_first(self._sends[address].get(posted.rank))
             return named if earlier is posted else None
         if message.peer is None:
             return None
-        anyone = _first(self._receives[address].get(None))
+        anyone = _find_first(self._receives[address].get(None))
         if anyone is not None and anyone.order < posted.order:
             return None
-        if _first(self._receives[address].get(message.peer)) is not posted:
+        if _find_first(self._receives[address].get(message.peer)) is not posted:
             return None
-        return _first(self._sends.get(address, {}).get(message.peer))
+        return _find_first(self._sends.get(address, {}).get(message.peer))
 
     def candidates(self, receive: MessagePost) -> list[MessagePost]:
         """Return the sends that a receive from anyone may take now: the first of each source."""
@@ -611,7 +611,7 @@ class Mailbox:
         """
         first: dict[Address, MessagePost] = {}
         for address, receives in self._receives.items():
-            receive = _first(receives.get(None))
+            receive = _find_first(receives.get(None))
             if receive is not None:
                 first[address] = receive
         ordered = sorted(first.values(), key=lambda each: (each.rank, each.order))
@@ -620,7 +620,7 @@ class Mailbox:
 
     def find_named_receive(self, send: MessagePost) -> MessagePost | None:
         """Return the first receive that names the sender of a message, or None."""
-        return _first(self._receives.get(self.address(send), {}).get(send.rank))
+        return _find_first(self._receives.get(self.address(send), {}).get(send.rank))
 
     def meet(self, send: MessagePost, receive: MessagePost) -> None:
         """Take both out of the box."""
@@ -638,11 +638,11 @@ class Mailbox:
             self.abandoned.append(posted)
 
 
-def _first(queue: deque[MessagePost] | None) -> MessagePost | None:
+def _find_first(queue: deque[MessagePost] | None) -> MessagePost | None:
     return queue[0] if queue else None
 
 
-def _age(posted: MessagePost) -> int:
+def _find_age(posted: MessagePost) -> int:
     return posted.order
 
 

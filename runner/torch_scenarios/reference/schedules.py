@@ -216,10 +216,10 @@ def rest(
         if simulation.touched <= touched:
             break
         touched |= simulation.touched
-    return _rest(simulation)
+    return _come_to_rest(simulation)
 
 
-def _rest(simulation: Simulation) -> ExaminedRun:
+def _come_to_rest(simulation: Simulation) -> ExaminedRun:
     futures = Futures(simulation)
     if simulation.cut:
         findings = tuple(simulation.findings)
@@ -392,15 +392,15 @@ class _Search:
                 touched=self._touched,
             ).run()
             if not simulation.touched <= self._touched and self._passes < PASSES:
-                schedule = self._anew(simulation)
+                schedule = self._begin_again(simulation)
                 continue
-            run = _rest(simulation)
+            run = _come_to_rest(simulation)
             seen = self._observed is not None and not simulation.cut
             if seen and self._observed is not None and _agrees(simulation, self._observed):
                 self.runs.append(run)
                 return None
             self._learn(simulation)
-            schedule = self._next(simulation)
+            schedule = self._choose_next(simulation)
             if self.runs:
                 self._apart = self._apart or (
                     not simulation.cut and _divergence(self.runs[0], run) is not None
@@ -409,7 +409,7 @@ class _Search:
             self.runs.append(run)
         return None
 
-    def _anew(self, simulation: Simulation) -> tuple[int, ...]:
+    def _begin_again(self, simulation: Simulation) -> tuple[int, ...]:
         """Begin again, now that more is known of what races bring; return the first order."""
         self._touched |= simulation.touched
         self._passes += 1
@@ -507,7 +507,7 @@ class _Search:
         else:
             after.live |= self._reads.at_end | _list_left(simulation)
             after.left |= {state.rank for state in simulation.ranks if state.state != "finished"}
-        sends, named = _sends(simulation), sorted(find_named_receives(simulation), key=_first)
+        sends, named = _sends(simulation), sorted(find_named_receives(simulation), key=_find_first)
         asked = _calls(simulation)
         accesses, at = simulation.accesses, len(simulation.accesses)
         for node in reversed(self._path):
@@ -526,7 +526,7 @@ class _Search:
                 after.named.add(named.pop()[1])
             node.after.add(after)
 
-    def _next(self, simulation: Simulation) -> tuple[int, ...] | None:
+    def _choose_next(self, simulation: Simulation) -> tuple[int, ...] | None:
         """Return the next order to run: another option at the last choice that has one left."""
         for node in self._path:
             if node.same is None:
@@ -543,7 +543,7 @@ class _Search:
         return None
 
 
-def _first(each: tuple[int, NamedReceive]) -> int:
+def _find_first(each: tuple[int, NamedReceive]) -> int:
     return each[0]
 
 
@@ -804,8 +804,8 @@ def _divergence(one: ExaminedRun, two: ExaminedRun) -> str | None:
         if not equal(mine, theirs):
             rank, name = place_
             return (
-                f"{name} on rank {rank} is {_brief(mine)} in the end in one order and "
-                f"{_brief(theirs)} in another"
+                f"{name} on rank {rank} is {_shorten(mine)} in the end in one order and "
+                f"{_shorten(theirs)} in another"
             )
     return None
 
@@ -814,7 +814,7 @@ def _is_raced(value: Any) -> bool:
     return isinstance(value, Undefined) and value == RACED
 
 
-def _brief(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = str(value.tolist() if isinstance(value, np.ndarray) else value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
@@ -860,7 +860,7 @@ def _merge(mine: Event, theirs: Event | None) -> Event:
     writes = theirs.writes if theirs else {}
     observed = theirs.observed if theirs else {}
     changed = {
-        name: _alike(raced, value, writes.get(name))
+        name: _keep_shape(raced, value, writes.get(name))
         for name, value in mine.writes.items()
         if not _is_kept(name, value, writes)
     }
@@ -872,7 +872,7 @@ def _merge(mine: Event, theirs: Event | None) -> Event:
     return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
 
 
-def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:
+def _keep_shape(raced: Undefined, one: Any, other: Any) -> Undefined:
     """Keep the shape and dtype, where two schedules agree on these at least."""
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     if arrays and (one.shape, one.dtype) == (other.shape, other.dtype):
@@ -945,12 +945,12 @@ def _sources(run: ExaminedRun) -> tuple[str, ...]:
         for rank, each in sorted(turns.items())
     ]
     taken = [
-        f"rank {rank} takes from {_in_turn(sources)}" for rank, sources in sorted(senders.items())
+        f"rank {rank} takes from {_word_turn(sources)}" for rank, sources in sorted(senders.items())
     ]
     return (*served, *taken)
 
 
-def _in_turn(ranks: list[int]) -> str:
+def _word_turn(ranks: list[int]) -> str:
     shown = ", then ".join(f"rank {rank}" for rank in ranks[:SHOWN])
     return shown if len(ranks) <= SHOWN else f"{shown}, ..."
 
@@ -1054,10 +1054,10 @@ def early_leavers(strict: ExaminedRun) -> list[Symptom]:
     crossed = [
         replace(ring, kind=f"early:{ring.kind}") for ring in rings if ring.name == "group_order"
     ]
-    return [*crossed, *map(_early, rings)]
+    return [*crossed, *map(_report_early_leaver, rings)]
 
 
-def _early(ring: Symptom) -> Symptom:
+def _report_early_leaver(ring: Symptom) -> Symptom:
     return replace(
         ring,
         name="buffering_hazard",

@@ -88,7 +88,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
     raced = schedules.race(runs)
-    findings = _by_order(orders, raced) if len(orders) > 1 else list(main.findings)
+    findings = _unite_findings(orders, raced) if len(orders) > 1 else list(main.findings)
     opened = set().union(
         *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
     )
@@ -134,7 +134,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     return made
 
 
-def _by_order(orders: list[schedules.ExaminedRun], raced: Symptom | None) -> list[Symptom]:
+def _unite_findings(orders: list[schedules.ExaminedRun], raced: Symptom | None) -> list[Symptom]:
     """Return all findings; those that only some orders show are sides of the race."""
     kinds = [{finding.kind for finding in run.findings} for run in orders if not run.simulation.cut]
     always = set.intersection(*kinds)

@@ -263,7 +263,7 @@ class Reads:
             given = {
                 name
                 for argument, form in step.arguments.items()
-                if not _only_filled(step, argument, form)
+                if not _is_only_filled(step, argument, form)
                 for name in _of(form)
             }
             beside = () if step.expect is None else step.expect.values
@@ -271,14 +271,14 @@ class Reads:
                 name
                 for value in beside
                 for form in (value.key, value.wanted)
-                for name in _before(form)
+                for name in _find_asked_names(form)
             }
             stated = _find_stated(step.expect) if step.expect is not None else frozenset()
             self._steps[step.index] = frozenset(given), stated, frozenset(before)
         return self._steps[step.index]
 
 
-def _only_filled(step: Step, argument: str, form: Any) -> bool:
+def _is_only_filled(step: Step, argument: str, form: Any) -> bool:
     """Whether an argument is a name that a receive fills whole."""
     if not isinstance(step.operation, PointToPoint) or not isinstance(form, Expression):
         return False
@@ -296,6 +296,6 @@ def _of(form: Any) -> frozenset[str]:
     return frozenset().union(*(each.names | each.before for each in expressions_in(form)))
 
 
-def _before(form: Any) -> frozenset[str]:
+def _find_asked_names(form: Any) -> frozenset[str]:
     """Return the names that a form asks other ranks for."""
     return frozenset().union(*(each.before for each in expressions_in(form)))

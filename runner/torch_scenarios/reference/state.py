@@ -194,14 +194,14 @@ def snapshot(process: Process, name: str) -> Any:
 
 def measure(undefined: Undefined, held: Any) -> Undefined:
     """Return an undefined value with the shapes and dtypes of what is held."""
-    return replace(undefined, measure=_hollow(held), memory=())
+    return replace(undefined, measure=_make_hollow(held), memory=())
 
 
-def _hollow(held: Any) -> Any:
+def _make_hollow(held: Any) -> Any:
     if isinstance(held, np.ndarray):
         return np.broadcast_to(np.zeros((), held.dtype), held.shape)
     if isinstance(held, list):
-        items = [_hollow(item) for item in held]
+        items = [_make_hollow(item) for item in held]
         return None if any(item is None for item in items) else items
     return None
 
@@ -288,14 +288,14 @@ def now_defined(process: Process, names: tuple[str, ...], target: Any) -> None:
         ):
             process.undefined.pop(name, None)
         elif (left := process.undefined.get(name)) is not None and left.memory:
-            memory = tuple(part for part in left.memory if not _same_place(part, target))
+            memory = tuple(part for part in left.memory if not _is_same_place(part, target))
             if memory:
                 process.undefined[name] = replace(left, memory=memory)
             else:
                 process.undefined.pop(name)
 
 
-def _same_place(one: NDArray[Any], two: Any) -> bool:
+def _is_same_place(one: NDArray[Any], two: Any) -> bool:
     if not isinstance(two, np.ndarray):
         return False
     places = [(each.ctypes.data, each.shape, each.strides, each.dtype) for each in (one, two)]

@@ -88,7 +88,7 @@ def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
                     key = (id(post.match), operation.name, needs(operation, post.entry))
                     together.setdefault(key, []).append(post)
                 else:
-                    found.append(_alone(run, post))
+                    found.append(_make_need(run, post))
     return [*(_find_collective_need(run, posts) for posts in together.values()), *found]
 
 
@@ -117,7 +117,7 @@ def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
     )
 
 
-def _alone(run: Run, post: Post) -> Need:
+def _make_need(run: Run, post: Post) -> Need:
     if isinstance(post, MessagePost):
         because = ("to receive" if post.message.sends else "to send") + on(run, post)
         if post.message.peer is not None:

@@ -330,7 +330,7 @@ class Simulation:
                 # since what a step means may depend only on who has called what, and not on when:
                 # the few things for which the order counts are choices, and those wait until
                 # nothing else moves.
-                while (call := self._next(state)) is not None:
+                while (call := self._take_next(state)) is not None:
                     operation = call.operation
                     if operation is None or self._is_outside(state, call, operation):
                         self.record(state, call, start_s=state.clock_s)
@@ -355,7 +355,7 @@ class Simulation:
                 self._depart()
                 return self
 
-    def _next(self, state: RankState) -> Call | None:
+    def _take_next(self, state: RankState) -> Call | None:
         """Return the rank's next step; None where it waits, or has ended.
 
         A process yields `UpcomingStep` in place of a call where functions of other ranks may run
@@ -885,7 +885,7 @@ class Simulation:
         assert state.call is not None
         self.creations.refused.append(state.call)
 
-    def _late(self, _: RankState, effect: Late) -> None:
+    def _refuse_late(self, _: RankState, effect: Late) -> None:
         effect.creating.gave_up, effect.creating.failed_s = effect.first, effect.at_s
 
     def _settle(self, _: RankState, effect: Leave) -> None:
@@ -1034,7 +1034,7 @@ class Simulation:
         End: _end,
         Go: _go,
         Keep: _keep,
-        Late: _late,
+        Late: _refuse_late,
         Open: _open,
         Pass: _pass,
         Raise: _raise,

@@ -73,7 +73,7 @@ def annotation(result: Result, workspace: str | None = None) -> str:
     """Return the workflow command that puts a result on its line of the file."""
     mark = place_of(result)
     file = result.file if mark is None else mark.source.path
-    fields = {"file": _inside(file, workspace)}
+    fields = {"file": _find_path(file, workspace)}
     if mark is not None:
         fields |= _span(mark)
     fields["title"] = f"{result.verdict.status} {result.name}"
@@ -86,7 +86,7 @@ def annotate_warning(warning: Problem, workspace: str | None = None) -> str:
     """Return the workflow command that puts a warning on its line of the file."""
     fields: dict[str, str] = {}
     if warning.mark is not None:
-        fields["file"] = _inside(warning.mark.source.path, workspace)
+        fields["file"] = _find_path(warning.mark.source.path, workspace)
         fields |= _span(warning.mark)
     fields["title"] = warning.code
     properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
@@ -103,7 +103,7 @@ def _span(mark: Mark) -> dict[str, str]:
     return fields
 
 
-def _inside(file: str, workspace: str | None) -> str:
+def _find_path(file: str, workspace: str | None) -> str:
     """Return a path as GitHub wants it, from the root of the repository."""
     if not workspace:
         return file

@@ -240,7 +240,7 @@ def _cost(verdict: Verdict) -> dict[str, Any] | None:
     counted = structure_json(structure)
     return {
         **counted,
-        "sent": _by_rank({int(rank): size for rank, size in counted["sent"].items()}),
+        "sent": _map_ranks({int(rank): size for rank, size in counted["sent"].items()}),
         "stated": [
             {
                 "name": each.name,
@@ -281,10 +281,10 @@ def _hosts(trace: Trace) -> dict[str, list[Any]]:
 
 
 def _encode_blocked(trace: Trace) -> dict[str, str]:
-    return _by_rank(find_blocked(trace))
+    return _map_ranks(find_blocked(trace))
 
 
-def _by_rank(values: Mapping[int, T]) -> dict[str, T]:
+def _map_ranks(values: Mapping[int, T]) -> dict[str, T]:
     """Return a value for each rank as plain data: of many, those in a row that share it are one.
 
     A job of 16,384 ranks that all wait in one call is `{"0-16383": "all_reduce"}`, and not 16,384

@@ -42,12 +42,14 @@ def lower(scenario: Scenario, limits: Limits) -> str | None:
     if not calls:
         return None
     writer = _Writer(scenario.world_size)
-    for members in _together(calls, scenario.world_size):
+    for members in _order_calls(calls, scenario.world_size):
         writer.add(members)
     return writer.text(scenario)
 
 
-def _together(told: Iterable[StrategyCall], world_size: int) -> Iterator[dict[int, StrategyCall]]:
+def _order_calls(
+    told: Iterable[StrategyCall], world_size: int
+) -> Iterator[dict[int, StrategyCall]]:
     """Yield the calls of the first run in an order that every rank has, a group's together.
 
     Each rank has its calls in its own order. A collective is taken when it is the next one of all
@@ -123,10 +125,10 @@ class _Writer:
             name = f"t{number}" if role == "tensor" else f"{role}{number}"
             arguments.append(f"{role}: {name}")
             before = {rank: each.before[role] for rank, each in members.items()}
-            self._tensors.append(f"  {name}: {_by_rank(before)}")
+            self._tensors.append(f"  {name}: {_write_ranks(before)}")
             after = {rank: each.after[role] for rank, each in members.items()}
             if first.collective and role != "input":
-                expected.append(f"{name}: {_by_rank(after)}")
+                expected.append(f"{name}: {_write_ranks(after)}")
             if not first.collective and first.handle is not None:
                 self._buffers[first.rank, first.handle] = (name, first)
         return arguments, expected
@@ -164,7 +166,7 @@ class _Writer:
         return "\n".join(lines) + "\n"
 
 
-def _by_rank(values: Values) -> str:
+def _write_ranks(values: Values) -> str:
     """Return one value where all ranks have it, else one for each rank."""
     written = {rank: _data(value) for rank, value in values.items()}
     if len(set(written.values())) == 1:

@@ -249,7 +249,7 @@ class Reports:
             try:
                 target = _target(kind, path, taken)
             except (OSError, ValueError) as error:
-                problems.append(_cannot(kind.option, path, error))
+                problems.append(_word_failure(kind.option, path, error))
                 continue
             taken[target.identity] = kind.option
             entry = _Entry(f"{kind.option} {path}", kind.make(target.file), target)
@@ -381,7 +381,7 @@ def _target(kind: Format, path: str, taken: dict[str, str]) -> Target:
     return Target(path, streams=kind.streams)
 
 
-def _cannot(option: str, path: str, error: OSError | ValueError) -> Problem:
+def _word_failure(option: str, path: str, error: OSError | ValueError) -> Problem:
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return Problem(
         code="report_unwritable",

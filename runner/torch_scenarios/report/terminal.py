@@ -170,9 +170,9 @@ class TerminalReport:
         """Print the case if it is of interest, and move the bar."""
         if self._alike and result.file != next(iter(self._alike.values()))[0].file:
             self._unfold()
-        warnings = self._new(result.verdict.warnings)
+        warnings = self._find_new_warnings(result.verdict.warnings)
         if self.verbose and result.ready_s >= SLOW_START_S:
-            self._ready(milliseconds(result.ready_s))
+            self._tell_start(milliseconds(result.ready_s))
         if self.brief:
             pass
         elif self._folds(result):
@@ -194,7 +194,7 @@ class TerminalReport:
         may = self.folds and result.verdict.status in _BAD
         return may and result.of_a_case and result.text is None
 
-    def _ready(self, took: str) -> None:
+    def _tell_start(self, took: str) -> None:
         """Say how long a start of workers took; of launches side by side, the first alone."""
         if self.launches < 2:
             text = f"workers ready in {took}"
@@ -222,7 +222,7 @@ class TerminalReport:
             self._warnings.clear()
         self._alike.clear()
 
-    def _new(self, warnings: tuple[Problem, ...]) -> list[Line]:
+    def _find_new_warnings(self, warnings: tuple[Problem, ...]) -> list[Line]:
         """Return the lines of the warnings that no case before had: cases of a file share them."""
         new = [each for each in warnings if each not in self._warned]
         self._warned.update(new)
@@ -249,15 +249,15 @@ class TerminalReport:
         """Print what the whole command came to."""
         self._unfold()
         self.close()
-        self.print(self._new(outcome.warnings))
-        self._silent(outcome)
+        self.print(self._find_new_warnings(outcome.warnings))
+        self._tell_silent(outcome)
         self._slowest(outcome)
-        self._again(outcome)
+        self._list_failures(outcome)
         self._fixable(outcome)
         self.print(Line(f"note: {note}", "dim") for note in outcome.notes)
         self.print(summary_lines(outcome))
 
-    def _silent(self, outcome: Outcome) -> None:
+    def _tell_silent(self, outcome: Outcome) -> None:
         """Let the programs stand out that are wrong and that the backend let pass."""
         found = [result for result in outcome.results if result.verdict.silently_wrong]
         if not found:
@@ -268,7 +268,7 @@ class TerminalReport:
             names = ", ".join(d.name for d in predicted.diagnoses) if predicted else ""
             self.print([Line(f"  {result.name}  {names}")])
 
-    def _again(self, outcome: Outcome) -> None:
+    def _list_failures(self, outcome: Outcome) -> None:
         """List what did not pass, a line each, with the command that runs just these.
 
         Where no case is shown, what did not pass is named in any event.

@@ -276,7 +276,7 @@ def details(result: Result, columns: int | None = None) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
     if verdict.reason and verdict.status == "FLAKY":
-        lines.append(Line(f"  {_brief(verdict.reason)}"))
+        lines.append(Line(f"  {_shorten(verdict.reason)}"))
     for problem in verdict.problems[:MOST_PROBLEMS]:
         lines += problem_lines(problem, columns)
     if len(verdict.problems) > MOST_PROBLEMS:
@@ -289,7 +289,7 @@ def details(result: Result, columns: int | None = None) -> list[Line]:
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
     if verdict.reason and verdict.status != "FLAKY":
-        lines.append(Line(f"  {_brief(verdict.reason)}"))
+        lines.append(Line(f"  {_shorten(verdict.reason)}"))
     if verdict.findings and verdict.observed is not None:
         lines += _hosts(verdict.observed)
     if verdict.status == "FAILED" and verdict.observed is None:
@@ -339,7 +339,7 @@ def write_finding(
 ) -> list[Line]:
     """Return a finding: its kind, what is wrong, where, which ranks it concerns, and what helps."""
     page = PAGE if columns is None else min(PAGE, columns)
-    title = f"error[{finding.kind}]: {_brief(finding.title)}"
+    title = f"error[{finding.kind}]: {_shorten(finding.title)}"
     lines = [Line(line, "strong") for line in wrap(title, page, "  ", "    ")]
     if finding.mark is not None:
         lines.append(Line(f"    --> {finding.mark}{_tell_recorded_place(finding.mark)}", "dim"))
@@ -365,19 +365,21 @@ def _notes(finding: Finding, page: int) -> list[Line]:
     """
     places = [note.mark for note in finding.notes if note.mark is not None]
     same = (
-        len(places) == 1 and finding.mark is not None and _where(places[0]) == _where(finding.mark)
+        len(places) == 1
+        and finding.mark is not None
+        and _word_place(places[0]) == _word_place(finding.mark)
     )
     lines: list[Line] = []
     for note in finding.notes:
-        place = "" if note.mark is None or same else f"{_where(note.mark)}: "
+        place = "" if note.mark is None or same else f"{_word_place(note.mark)}: "
         # the words keep their room next to a long path
         width = max(page, len(place) + EXPLAINING) if page == PAGE else page
-        text = _brief(f"{place}{note.bare}")
+        text = _shorten(f"{place}{note.bare}")
         lines += [Line(line) for line in wrap(text, width, "    ", "      ")]
     return lines
 
 
-def _where(mark: Mark) -> str:
+def _word_place(mark: Mark) -> str:
     """Return `file:line`, and the place that it was recorded from."""
     return f"{mark.source.path}:{mark.line}{_tell_recorded_place(mark)}"
 
@@ -391,7 +393,7 @@ def _wrap(text: str, first: str, rest: str, style: Style = "plain") -> list[Line
     return [Line(line, style) for line in wrap(text, PAGE, first, rest)]
 
 
-def _brief(words: str) -> str:
+def _shorten(words: str) -> str:
     """Return words that quote no more of a value than a person reads."""
     return brief(words, MOST_LINE)
 
@@ -476,7 +478,7 @@ def _bounds(stated: StatedCost) -> str:
     return " and ".join(f"{word} {bound:.12g}" for word, bound in named if bound is not None)
 
 
-def _many_blocked(blocked: dict[int, str]) -> list[Line]:
+def _count_blocked(blocked: dict[int, str]) -> list[Line]:
     """Return who is blocked where, a line for each of the first steps."""
     by_step: dict[str, list[int]] = {}
     for rank, step in blocked.items():
@@ -503,7 +505,7 @@ def _diagnoses(trace: Trace) -> list[Line]:
         seen[diagnosis.name] += 1
         if seen[diagnosis.name] > MOST_ALIKE:
             continue
-        first, *rest = _brief(diagnosis.prose).split("; ")
+        first, *rest = _shorten(diagnosis.prose).split("; ")
         lines.append(Line(f"    {diagnosis.name}: {first}{';' if rest else ''}", "dim"))
         ends = [";"] * (len(rest) - 1) + [""]
         lines += [
@@ -526,7 +528,7 @@ def more(verdict: Verdict) -> list[Line]:
                 text += "; blocked: " + ", ".join(f"{r} in `{s}`" for r, s in blocked.items())
             lines.append(Line(text, "dim"))
             if len(blocked) > MOST_BLOCKED:
-                lines += _many_blocked(blocked)
+                lines += _count_blocked(blocked)
     if verdict.predicted is not None:
         lines += _diagnoses(verdict.predicted)
     lines += [Line(f"    {line}", "dim") for line in cost_lines(verdict)]
@@ -561,7 +563,7 @@ class StepValues(FinalReport):
         if result.scenario is None:
             return
         for line in self._lines.get(result.file, ()):
-            step = _last(step_at(result.scenario, line))
+            step = _find_last(step_at(result.scenario, line))
             if step is None:
                 place = f"{result.file}:{line}"
                 self._show([Line(f"    {place} is in no step: the whole case is meant", "dim")])
@@ -572,7 +574,7 @@ class StepValues(FinalReport):
         """Print nothing."""
 
 
-def _last(step: Step | None) -> Step | None:
+def _find_last(step: Step | None) -> Step | None:
     """Return the step itself, or the last one in the body of a loop."""
     while step is not None and step.body:
         step = step.body[-1]
@@ -613,12 +615,12 @@ def _find_held(
     return {
         (span.iteration, lane.rank): values
         for lane in timeline(scenario, trace, predicted).lanes
-        for span, values in _after_each(lane)
+        for span, values in _list_states(lane)
         if span.index == step.index
     }
 
 
-def _after_each(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
+def _list_states(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
     """Yield each step of a rank with what it stored into, or with all that the rank then holds.
 
     A rank that is blocked or raised has that in place of values, under an empty name.

@@ -53,12 +53,12 @@ def read_document(
     opened = open_regular(Path(path), follow=follow)
     try:
         if os.fstat(opened).st_size > most:
-            raise _beyond(most, "bytes")
+            raise _refuse_size(most, "bytes")
         content = read_open(opened, most + 1)
     finally:
         os.close(opened)
     if len(content) > most:  # it grew
-        raise _beyond(most, "bytes")
+        raise _refuse_size(most, "bytes")
     return content
 
 
@@ -80,11 +80,11 @@ def decode_json(
     """
     raw = content.encode(errors="surrogatepass") if isinstance(content, str) else content
     if sum(map(raw.count, _SEPARATORS)) > parts:
-        raise _beyond(parts, "values")
+        raise _refuse_size(parts, "values")
     try:
         found = msgspec.json.decode(raw)
     except RecursionError:
-        raise _beyond(MOST_DEPTH, "levels of nesting") from None
+        raise _refuse_size(MOST_DEPTH, "levels of nesting") from None
     except ValueError as error:
         message = f"it is not JSON: {error}"
         raise DocumentError(message) from None
@@ -114,21 +114,21 @@ def police(
         for each in level:
             kind = type(each)
             if kind is int and each.bit_length() > bits:
-                raise _beyond(bits, "bits of an integer")
+                raise _refuse_size(bits, "bits of an integer")
             if kind not in _HOLDERS:
                 continue
             count += len(each)
             if count > parts:
-                raise _beyond(parts, "values")
+                raise _refuse_size(parts, "values")
             below += each.values() if kind is dict else each
         if not below:
             return
         level = below
-    raise _beyond(depth, "levels of nesting")
+    raise _refuse_size(depth, "levels of nesting")
 
 
 _HOLDERS = frozenset({dict, list, tuple, set, frozenset})
 
 
-def _beyond(most: int, what: str) -> BoundsError:
+def _refuse_size(most: int, what: str) -> BoundsError:
     return BoundsError(f"it has more than {most} {what}")

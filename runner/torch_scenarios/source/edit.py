@@ -88,7 +88,7 @@ def spans(text: str) -> Span:
         if isinstance(event, yaml.CollectionEndEvent):
             span = stack.pop()
             keys.pop()
-            span.end = end.index if span.flow else _last(span)
+            span.end = end.index if span.flow else _find_end(span)
         elif isinstance(event, yaml.NodeEvent):
             span = _span(event, text)
         else:
@@ -133,7 +133,7 @@ def _span(event: Any, text: str) -> Span:
     return found
 
 
-def _last(span: Span) -> int:
+def _find_end(span: Span) -> int:
     """Return the end of the last node of a block."""
     ends = [item.end for item in span.items]
     ends += [max(key.end, value.end) for key, value in span.entries]
@@ -237,7 +237,7 @@ def without(text: str, parent: Span, gone: Collection[int]) -> list[Edit]:
             edits.append(Edit(start=start, end=pieces[number + 1][0]))
         else:
             top = with_comments(text, line_start(text, start), start)
-            edits.append(Edit(start=top, end=_next_line(text, end)))
+            edits.append(Edit(start=top, end=_find_next_line(text, end)))
     return edits
 
 
@@ -274,7 +274,7 @@ def with_comments(text: str, top: int, start: int) -> int:
     return top
 
 
-def _next_line(text: str, offset: int) -> int:
+def _find_next_line(text: str, offset: int) -> int:
     found = text.find("\n", offset)
     return len(text) if found < 0 else found + 1
 
@@ -327,14 +327,14 @@ def state_values(
     all_asked = None not in values.values()
     if len(classes) == 1 and all_asked:
         return Stated(entries=(("", next(iter(classes))),))
-    last = _rest(classes) if rest and all_asked else None
+    last = _find_common_value(classes) if rest and all_asked else None
     entries = [
         (selector(tuple(ranks), groups), text) for text, ranks in classes.items() if text != last
     ]
     return Stated(entries=(*entries, *([("else", last)] if last is not None else [])))
 
 
-def _rest(classes: Mapping[str, list[int]]) -> str | None:
+def _find_common_value(classes: Mapping[str, list[int]]) -> str | None:
     """Return the value of most ranks, where several share it: what `else` says."""
     if len(classes) < 2:
         return None

@@ -456,7 +456,7 @@ class DataParallel(SingleRank):
         if self._sends_buffers:
             src = 0
             if self._context is not None:  # the first rank may have no input any more
-                src = yield from self._last_of(candidate=True)
+                src = yield from self._find_last(candidate=True)
             yield from self._take(src, self.buffers)
         self._synced_before = order.sync
         if self._context is not None:
@@ -496,7 +496,7 @@ class DataParallel(SingleRank):
                 each[name] = flat[at : at + size].reshape(shape)
                 at += size
 
-    def _last_of(self, *, candidate: bool) -> Generator[Part, None, int]:
+    def _find_last(self, *, candidate: bool) -> Generator[Part, None, int]:
         """Return the last of the ranks that are candidates, by its number in the group."""
         here = self._group.group_rank(self.rank) if candidate else -1
         found = yield from sum_over(self._group, np.full(1, here, np.int64), "max")
@@ -711,7 +711,7 @@ class DataParallel(SingleRank):
             yield from self._shadow()
             last = False
         here = self._group.group_rank(self.rank)
-        src = yield from self._last_of(candidate=last)
+        src = yield from self._find_last(candidate=last)
         # one process is where the rank is that came last: the others have not seen its steps
         known = self._shared
         if src == here:
@@ -727,7 +727,7 @@ class DataParallel(SingleRank):
         """Make the calls of a step that other ranks take."""
         yield from self._rebuild()
         if self._sends_buffers:
-            yield from self._take((yield from self._last_of(candidate=False)), self.buffers)
+            yield from self._take((yield from self._find_last(candidate=False)), self.buffers)
         synced = yield from sum_over(self._group, np.zeros(1, np.float32))
         self._synced_before = bool(synced[0])
         if synced[0]:

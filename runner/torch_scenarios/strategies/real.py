@@ -169,7 +169,7 @@ class TorchModel:
         dcp = import_module("torch.distributed.checkpoint")
         group = None if members.name == WORLD else self.handle(members.name)
         with catch_errors(dcp):
-            dcp.save(self._keep(), checkpoint_id=self._at(name), process_group=group)
+            dcp.save(self._keep(), checkpoint_id=self._name_position(name), process_group=group)
 
     def restore(self, name: str, members: Group) -> dict[str, Any]:
         """Read the rank's part of what was written; return what it holds then."""
@@ -178,7 +178,7 @@ class TorchModel:
         group = None if members.name == WORLD else self.handle(members.name)
         kept = self._keep() if self.state_of_all is None else self._room(dcp, name)
         with catch_errors(dcp):
-            dcp.load(kept, checkpoint_id=self._at(name), process_group=group)
+            dcp.load(kept, checkpoint_id=self._name_position(name), process_group=group)
         if self.state_of_all is None:
             state_dict.set_state_dict(
                 self.module,
@@ -212,12 +212,14 @@ class TorchModel:
         state_dict = import_module("torch.distributed.checkpoint.state_dict")
         model = state_dict.get_model_state_dict(self.module)
         try:
-            written = dcp.FileSystemReader(self._at(name)).read_metadata().state_dict_metadata
+            written = (
+                dcp.FileSystemReader(self._name_position(name)).read_metadata().state_dict_metadata
+            )
         except FileNotFoundError:
             written = {}  # the exchange of plans says so, on all ranks
         return {"model": model, "optimizer": self.state_of_all.empty(written)}
 
-    def _at(self, name: str) -> str:
+    def _name_position(self, name: str) -> str:
         assert self.folder is not None  # a scenario with a checkpoint has one
         return str(Path(self.folder) / name)
 
@@ -243,11 +245,11 @@ class TorchModel:
             loss = self.model.loss.call(self.torch, made, target)
             loss.backward()
             return loss.detach().float()
-        loss = self.model.loss.call(self.torch, made, self._lying_as(made, target))
+        loss = self.model.loss.call(self.torch, made, self._lay_as(made, target))
         loss.backward()
         return loss.detach().full_tensor()
 
-    def _lying_as(self, made: Any, target: Any) -> Any:
+    def _lay_as(self, made: Any, target: Any) -> Any:
         """Return a target that lies as a distributed output does; it may be cut already."""
         (placement,) = made.placements
         if placement.is_shard() and target.shape != made.to_local().shape:

@@ -486,7 +486,7 @@ class TensorParallel(SingleRank):
             x = yield from self._move(self._take(x, style.input), style.wanted)
             if style.kind == ENTRY and style.local:
                 x = ActivationPart(local=x.local)
-        y, kept = yield from self._inside(name, layer, own, x, learns=learns)
+        y, kept = yield from self._compute_local(name, layer, own, x, learns=learns)
         before = y
         if style is not None and style.kind != ENTRY:
             y = yield from self._move(self._take(y, style.made), style.output)
@@ -495,7 +495,7 @@ class TensorParallel(SingleRank):
                 y = ActivationPart(local=y.local)
         return y, (entered, before, kept, learns)
 
-    def _inside(
+    def _compute_local(
         self, name: str, layer: Any, own: Params, x: ActivationPart, *, learns: bool
     ) -> Way:
         style = self._plan.get(name)
@@ -588,7 +588,9 @@ class TensorParallel(SingleRank):
             dy = yield from self._move(dy, REPLICATE if now.is_partial else now)
             if before.placement is None:
                 dy = ActivationPart(local=dy.local)
-        dx = yield from self._inside_back(name, layer, own, inside, dy, grads, learns=learns)
+        dx = yield from self._compute_local_backward(
+            name, layer, own, inside, dy, grads, learns=learns
+        )
         if style is None or style.kind == LEAVING:
             return dx
         taken = self._take(entered, style.input)
@@ -601,7 +603,7 @@ class TensorParallel(SingleRank):
             dx = yield from self._move(dx, now)
         return ActivationPart(local=dx.local) if entered.placement is None else dx
 
-    def _inside_back(
+    def _compute_local_backward(
         self,
         name: str,
         layer: Any,

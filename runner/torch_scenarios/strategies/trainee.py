@@ -77,7 +77,7 @@ class Trainee(ABC):
         self.buffers: Arrays = model.network.buffers()
         self.grads: Arrays = {}
         self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
-        self.oracle = Oracle(model, self._whole_of(first))
+        self.oracle = Oracle(model, self._read_weights(first))
         #: whether the first value that is not what one process has was told
         self.told = False
         #: the values of which it was noted how closely they are known
@@ -104,7 +104,7 @@ class Trainee(ABC):
         """Return the whole weights with which the rank begins."""
         return self.whole
 
-    def _whole_of(self, rank: int) -> Arrays:
+    def _read_weights(self, rank: int) -> Arrays:
         """Return the whole weights that a model states for a rank."""
         if rank == self.rank:
             return self.whole
@@ -230,7 +230,7 @@ class Trainee(ABC):
                 if value is not None and wanted is not None:
                     slack[key] = bound_of(value, *self.part(each, wanted, own))
         kept, off = self._read_buffers()
-        notes = self._new_notes()
+        notes = self._find_new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
 
     def _clip(self, clip: Clip) -> Calls:
@@ -262,7 +262,7 @@ class Trainee(ABC):
             off = ULPS / 2 * EPSILON * terms * choose_directions(way, f"{name}.grad", value)
             self.grads[name] = (value + off).astype(value.dtype)
 
-    def _new_notes(self) -> tuple[str, ...]:
+    def _find_new_notes(self) -> tuple[str, ...]:
         """Return what is known less closely than rounding alone has it, each value once."""
         loose = {name: note for name, note in self.oracle.loose.items() if name not in self._noted}
         self._noted.update(loose)

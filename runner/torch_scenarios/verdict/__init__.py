@@ -209,7 +209,7 @@ def _judge_on(case: Case) -> Verdict:
     status = _status(case.general, observed, found)
     return Verdict(
         status=status,
-        findings=() if status == "UNSUPPORTED" else _by_cause(found),
+        findings=() if status == "UNSUPPORTED" else _unite_causes(found),
         predicted=replace(predicted, diagnoses=case.diagnoses) if case.relied else predicted,
         observed=observed,
         reason=_reason(case.general, observed, found),
@@ -217,7 +217,7 @@ def _judge_on(case: Case) -> Verdict:
         warnings=_distinct([*case.scenario.warnings, *predicted.warnings, *case.warnings]),
         compared=case.compared,
         costs=tuple(case.costs),
-        silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
+        silently_wrong=bool(predicted.diagnoses) and observed is not None and _is_silent(observed),
     )
 
 
@@ -225,7 +225,7 @@ def _judge_on(case: Case) -> Verdict:
 FOLLOWING = 3
 
 
-def _by_cause(found: Sequence[Finding]) -> tuple[Finding, ...]:
+def _unite_causes(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return one finding for each cause: expectations that follow from another one are its notes.
 
     What is wrong with the program says why a value is undefined, or depends on an order. A file
@@ -284,7 +284,7 @@ def _list_following(findings: Sequence[Finding]) -> list[Clause]:
     return notes + ([Clause(f"and so do {left} more expectations")] if left > 0 else [])
 
 
-def _silent(observed: Trace) -> bool:
+def _is_silent(observed: Trace) -> bool:
     """Return whether a run finished and nothing raised on the way."""
     raised = any(event.failure for rank in observed.ranks for event in rank.events)
     return observed.outcome == "completes" and not raised
@@ -361,14 +361,14 @@ def _reason(predicted: Trace, observed: Trace | None, found: list[Finding]) -> s
         return None
     if found:
         return (
-            _what_ran_out(observed)
+            _word_exhausted(observed)
             + " that nothing explains: "
             + "; ".join(item.prose for item in found)
         )
     return "; ".join(predicted.limits)
 
 
-def _what_ran_out(observed: Trace | None) -> str:
+def _word_exhausted(observed: Trace | None) -> str:
     failures = (
         [event.failure for rank in observed.ranks for event in rank.events[-1:]] if observed else []
     )

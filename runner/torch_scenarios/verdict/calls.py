@@ -152,7 +152,7 @@ def _judge_unstated(case: Case) -> list[Finding]:
             if event.said is None or other is None or event.state != "done" != other.state:
                 continue
             case.compared += 1
-            prose = _by_group(case, rank, event.said, other.said or ())
+            prose = _compare_groups(case, rank, event.said, other.said or ())
             if prose is not None:
                 wrong.setdefault((prose, event.index), []).append(rank)
                 break
@@ -171,7 +171,7 @@ def _judge_unstated(case: Case) -> list[Finding]:
     ]
 
 
-def _by_group(
+def _compare_groups(
     case: Case, rank: int, predicted: Sequence[IssuedCall], observed: Sequence[IssuedCall]
 ) -> str | None:
     """Return in words where the calls of a rank part in some group; None where they do not."""

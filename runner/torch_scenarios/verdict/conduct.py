@@ -194,11 +194,11 @@ def judge_conduct(case: Case) -> list[Finding]:
         for finding in (*_raises(case, instance, expect), *_judge_elapsed(case, instance, expect)):
             key = (finding.index, finding.iteration, finding.code, finding.witness, finding.prose)
             found.setdefault(key, []).append((instance.rank, finding))
-    findings = [_together(entries) for entries in found.values()]
+    findings = [_unite(entries) for entries in found.values()]
     return findings + _judge_end(case)
 
 
-def _together(entries: list[tuple[int, Finding]]) -> Finding:
+def _unite(entries: list[tuple[int, Finding]]) -> Finding:
     """Return one finding for ranks that differ alike, its verb for several.
 
     raised timeout, expected nothing, by 0 and 2   ranks 0 and 2 raised timeout, expected nothing
@@ -241,7 +241,9 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
     prose = mine or seen
     if witness is None or prose is None:
         return []
-    return [_at(_make_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)]
+    return [
+        _put_at(_make_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)
+    ]
 
 
 def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
@@ -275,12 +277,12 @@ def _contradict_prediction(event: Event, spec: RaiseSpec, case: Case) -> str | N
         kinds = set()
     if not spec.kinds:
         sure = event.state == "raised" and "completes" not in opened
-        return f"would raise {_any(kinds)}, expected nothing" if sure else None
+        return f"would raise {_word_any(kinds)}, expected nothing" if sure else None
     if opened & {"error", "deadlock", "crash"}:
         return None
     if kinds & set(spec.kinds):
         return _contradict_run(event, _keep_known(spec, event)) if event.failure else None
-    return f"would raise {_any(kinds)}, expected {_any(set(spec.kinds))}"
+    return f"would raise {_word_any(kinds)}, expected {_word_any(set(spec.kinds))}"
 
 
 def _keep_known(spec: RaiseSpec, event: Event) -> RaiseSpec:
@@ -300,12 +302,12 @@ def _contradict_run(event: Event, spec: RaiseSpec) -> str | None:
     if not spec.kinds:
         if failure is None:
             return None
-        return f"raised {_any(set(failure.kinds))}, expected nothing{_quote_message(event)}"
-    wanted = _any(set(spec.kinds))
+        return f"raised {_word_any(set(failure.kinds))}, expected nothing{_quote_message(event)}"
+    wanted = _word_any(set(spec.kinds))
     if failure is None:
         return f"{_did(event)}, expected to raise {wanted}"
     if not set(failure.kinds) & set(spec.kinds):
-        return f"raised {_any(set(failure.kinds))}, expected {wanted}{_quote_message(event)}"
+        return f"raised {_word_any(set(failure.kinds))}, expected {wanted}{_quote_message(event)}"
     if spec.contains is not None and spec.contains not in failure.message:
         return f"raised {wanted} without the words {spec.contains!r}{_quote_message(event)}"
     return None
@@ -320,7 +322,7 @@ def _quote_message(event: Event) -> str:
     return f": {words.splitlines()[0]}" if words else ""
 
 
-def _any(kinds: set[str]) -> str:
+def _word_any(kinds: set[str]) -> str:
     return " or ".join(sorted(kinds)) or "nothing"
 
 
@@ -352,7 +354,7 @@ def _judge_end(case: Case) -> list[Finding]:
             mark = spec.mark or case.final.at_end.mark or case.final.mark
             finding = _raise_finding(witness, prose, mark)
             found.setdefault((witness, prose), []).append((rank, finding))
-    return [_together(entries) for entries in found.values()]
+    return [_unite(entries) for entries in found.values()]
 
 
 def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
@@ -367,7 +369,7 @@ def _end_problem(
     if last is None:
         if not spec.kinds:
             return None
-        return f"raised nothing unexpected, expected {_any(set(spec.kinds))}"
+        return f"raised nothing unexpected, expected {_word_any(set(spec.kinds))}"
     problem = _contradict_run(last, _keep_known(spec, last) if predicted else spec)
     return f"{problem} (in `{last.label}`)" if problem else None
 
@@ -410,7 +412,9 @@ def _judge_elapsed(case: Case, instance: StepInstance, expect: Expectation) -> l
     prose = mine or seen
     if witness is None or prose is None:
         return []
-    return [_at(_make_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)]
+    return [
+        _put_at(_make_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)
+    ]
 
 
 def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
@@ -441,7 +445,7 @@ def _make_finding(event: Event, witness: Witness, code: str, prose: str, name: s
     )
 
 
-def _at(finding: Finding, mark: object) -> Finding:
+def _put_at(finding: Finding, mark: object) -> Finding:
     return replace(finding, mark=mark)
 
 
@@ -510,12 +514,12 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
     `stated` is the author's name of a step for this rank, None where the rank is not named.
     """
     found = memories.rank(rank)
-    stuck = _stuck_at(found)
+    stuck = _find_stuck_step(found)
     sure = found is not None and found.ending != "possibly_blocked"
     if stated is None:
         if stuck is None or not sure or not _counts(case, found):
             return None
-        if memories is case.observed and _possibly(case, rank, stuck):
+        if memories is case.observed and _may_block(case, rank, stuck):
             return None
         return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
     if stuck is None:
@@ -528,7 +532,7 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
         )
     if _is_named(case, memories, rank, stuck, stated):
         return None
-    if memories is case.observed and _possibly(case, rank, stuck):
+    if memories is case.observed and _may_block(case, rank, stuck):
         return None  # it may stand there before it comes to where it stands for sure
     return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
 
@@ -549,7 +553,7 @@ def _tell_end(ending: str) -> str:
     )
 
 
-def _stuck_at(found: RankTrace | None) -> Event | None:
+def _find_stuck_step(found: RankTrace | None) -> Event | None:
     """Return the step in which a rank is blocked, or gave up; None where it came to its end."""
     if found is None or not found.events:
         return None
@@ -559,7 +563,7 @@ def _stuck_at(found: RankTrace | None) -> Event | None:
     return None
 
 
-def _possibly(case: Case, rank: int, event: Event) -> bool:
+def _may_block(case: Case, rank: int, event: Event) -> bool:
     """Return whether a correct backend may leave a rank stuck in this step, though not for sure."""
     predicted = case.predicted.rank(rank)
     if predicted is None:
@@ -613,7 +617,7 @@ def judge_ending(case: Case, diagnoses: Sequence[Finding] = ()) -> list[Finding]
     program that was to hang and completes has no one blocked, which is the same finding twice.
     """
     said = case.run is None and not case.final.outcomes and any(f.diagnosis for f in diagnoses)
-    found = [*([] if said else _outcome(case)), *_dies(case), *_within(case)]
+    found = [*([] if said else _outcome(case)), *_dies(case), *_judge_time(case)]
     if not found or case.run is None:
         found += judge_blocked(case)
     return found
@@ -713,7 +717,7 @@ def _holds(
     case: Case, name: str, value: float, bounds: Bounds, ranks: tuple[int, ...] = ()
 ) -> bool:
     """Return whether a cost is as it is stated, and keep both for reports."""
-    holds = _within_bounds(value, bounds)
+    holds = _is_within_bounds(value, bounds)
     case.costs.append(
         StatedCost(
             name=name,
@@ -727,7 +731,7 @@ def _holds(
     return holds
 
 
-def _within_bounds(value: float, bounds: Bounds) -> bool:
+def _is_within_bounds(value: float, bounds: Bounds) -> bool:
     slack = FRACTION * abs(value)
     return (bounds.low is None or value >= bounds.low - slack) and (
         bounds.high is None or value <= bounds.high + slack
@@ -787,7 +791,7 @@ def _judge_sent(case: Case, structure: Structure, stated: CostExpectation) -> li
         )
         bounds = Bounds(low=low, high=high, mark=asked.mark)
         alike.setdefault((sent, low, high), []).append(rank)
-        if not _within_bounds(sent, bounds):
+        if not _is_within_bounds(sent, bounds):
             wrong.append((rank, sent, bounds))
     for (sent, low, high), ranks in alike.items():
         _holds(case, "sent", sent, Bounds(low=low, high=high), tuple(ranks))
@@ -934,7 +938,7 @@ def _outcome(case: Case) -> list[Finding]:
         where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
         words = f"the program's outcome{where} is {predicted}"
         if predicted in {"crash", "error"}:
-            words += _because(case.prediction)
+            words += _explain_missing(case.prediction)
         return [_outcome_finding(case, "expectation", words)]
     if observed in stated:
         if observed in allowed or not case.reference or case.own_outcome:
@@ -942,7 +946,7 @@ def _outcome(case: Case) -> list[Finding]:
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
     meant = {case.general.outcome, *case.general.open}
-    words = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
+    words = f"the run's outcome is {observed}{_explain_missing(case.run) if case.run else ''}"
     if case.reference and observed != predicted and {*stated, observed} <= meant:
         words = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {words}"
     if case.own_section and case.reference and observed == case.general.outcome:
@@ -1043,7 +1047,7 @@ def _find_refused_group(case: Case) -> Mark | None:
     return next((creation.spec.mark for creation in refused), None)
 
 
-def _because(trace: Trace) -> str:
+def _explain_missing(trace: Trace) -> str:
     """Say which ranks did not finish, and why: first who died; what is alike, once.
 
     (rank 1 died (SIGKILL) in `fault`; ranks 0 and 2 are blocked in `all_reduce`)
@@ -1124,7 +1128,7 @@ def _death(how: str | None) -> str:
     return "does not die" if how is None else f"dies by {how}"
 
 
-def _within(case: Case) -> list[Finding]:
+def _judge_time(case: Case) -> list[Finding]:
     """Return the finding on a scenario that takes longer than `within:` allows, in seconds."""
     limit_s = case.final.within_s
     if limit_s is None:

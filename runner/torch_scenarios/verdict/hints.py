@@ -111,7 +111,7 @@ def _candidates(
     inputs = _inputs(case, finding, step) if step is not None else None
     if inputs is not None:
         yield from (f"{subject} {text}" for text in _from_inputs(*inputs, wrong))
-    swapped = _hint_swapped(wrong, _all_right(case, finding, right))
+    swapped = _hint_swapped(wrong, _find_right_values(case, finding, right))
     if swapped:
         yield f"{subject} {swapped}"
     if len(wrong) > 0:
@@ -204,7 +204,7 @@ def _equal(left: NDArray[Any], right: NDArray[Any]) -> bool:
     return left.shape == right.shape and not differences(0, WantedValue(value=left), right)
 
 
-def _all_right(
+def _find_right_values(
     case: Case, finding: Finding, right: dict[int, NDArray[Any]]
 ) -> dict[int, NDArray[Any]]:
     """Return the right value on every rank: of those that differ, and of the others."""
@@ -323,8 +323,8 @@ def judge_reach(case: Case) -> list[Finding]:
         reach = _Reach(case.predicted.plan, left, certain=_is_certain(case), taken=taken)
         reached = reach.places()
         left = [unit for unit in left if unit.place not in reached]
-    left = _nowhere(case, left)
-    early = _before_creation(case)
+    left = _find_unreached(case, left)
+    early = _warn_of_early_use(case)
     for unit in left:
         if not unit.expects and unit.index not in early:
             case.warn(
@@ -456,7 +456,7 @@ def _is_certain(case: Case) -> bool:
 # ---------------------------------------------------------------------------- who is selected
 
 
-def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
+def _find_unreached(case: Case, left: list[_Unit]) -> list[_Unit]:
     """Return the units that no other case of the file reaches either.
 
     `matrix: {n: [2, 4]}` with a key `3` is right: the case of 4 ranks reaches it.
@@ -470,7 +470,7 @@ def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
         if not left:
             break
         places = {unit.place for unit in left}
-        units = [each for each in _all_units(other) if each.place in places]
+        units = [each for each in _list_units(other) if each.place in places]
         try:
             reached = _Reach(plan(other), units, certain=False).places()
         except ScenarioError:
@@ -479,7 +479,7 @@ def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
     return left
 
 
-def _all_units(scenario: Scenario) -> list[_Unit]:
+def _list_units(scenario: Scenario) -> list[_Unit]:
     finals = (scenario.expect, *scenario.expect.merged.values())
     return [unit for final in finals for unit in _units(scenario, final)]
 
@@ -513,7 +513,7 @@ class _Reach:
         self._found: set[Place] = set()
         scenario = plan_.scenario
         self._lines = dict(_lines(scenario.steps, ()))
-        self._needed = self._on_the_way()
+        self._needed = self._list_steps_to()
         dynamic = {name for step in steps_of(scenario.steps) for name in _list_created(step)}
         self._created = dynamic - plan_.names.keys()
         self._unknown = {*scenario.tensors, *scenario.objects, *plan_.introduced, *self._created}
@@ -552,7 +552,7 @@ class _Reach:
                     process, step.index, selected=selected if sure or not selected else None
                 )
 
-    def _on_the_way(self) -> set[int]:
+    def _list_steps_to(self) -> set[int]:
         """Return the indexes of the steps that are left, and of the loops around them."""
         return {each for index in self._left for each in self._lines.get(index, ())}
 
@@ -612,7 +612,7 @@ class _Reach:
             self._left[index] = left
         else:
             del self._left[index]
-            self._needed = self._on_the_way()
+            self._needed = self._list_steps_to()
 
     def _is_reached(self, process: Process, unit: _Unit, *, selected: bool | None) -> bool:
         """Return whether a rank that may take a unit's step reaches the unit."""
@@ -672,7 +672,7 @@ def _list_created(step: Step) -> Iterator[str]:
 # ---------------------------------------------------------------------------- groups made too late
 
 
-def _before_creation(case: Case) -> set[int]:
+def _warn_of_early_use(case: Case) -> set[int]:
     """Warn of each step whose group only a later step creates; return their indexes.
 
     A rank is in no such group yet and skips the step, as it does on a group of others: nothing

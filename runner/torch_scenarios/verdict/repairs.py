@@ -67,7 +67,7 @@ def _wait(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repair | 
     if found is None or (step.handle is not None and _waits_for(scenario, step.handle)):
         return None
     parent, number = found
-    handle = step.handle or _fresh(scenario)
+    handle = step.handle or _find_free_name(scenario)
     edits: list[Edit | None] = []
     if step.handle is None:
         edits.append(beside(text, parent.items[number], f"as: {handle}"))
@@ -105,7 +105,7 @@ def _waits_for(scenario: Scenario, handle: str) -> bool:
     return False
 
 
-def _fresh(scenario: Scenario) -> str:
+def _find_free_name(scenario: Scenario) -> str:
     """Return a name for work that the file does not use."""
     taken = set(re.findall(r"\w+", scenario.source.text))
     return next(
@@ -138,7 +138,7 @@ def _argument(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repai
         return None
     if rank in diagnosis.ranks:
         return _select_ranks(case, step, root)
-    return _inside(case, step, root, name, rank) or _member(case, step, form, rank)
+    return _repair_group_rank(case, step, root, name, rank) or _member(case, step, form, rank)
 
 
 def _members(case: Case, step: Step) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def _members(case: Case, step: Step) -> tuple[int, ...]:
     return ranks.pop() if len(ranks) == 1 else ()
 
 
-def _inside(case: Case, step: Step, root: Span, name: str, rank: int) -> Repair | None:
+def _repair_group_rank(case: Case, step: Step, root: Span, name: str, rank: int) -> Repair | None:
     """Return the repair of a rank of the world that was counted inside of the group."""
     members = _members(case, step)
     found = None if step.mark is None else step_of(root, step.mark)

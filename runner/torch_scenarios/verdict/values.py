@@ -75,7 +75,7 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
         return []
     departures: dict[tuple[int, tuple[int, ...], str], _Departure] = {}
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]] = {}
-    late = _late(case.prediction)
+    late = _find_predicted_ends(case.prediction)
     for rank in range(case.scenario.world_size):
         predicted = (case.taken or case.predicted).rank(rank)
         observed = case.observed.rank(rank)
@@ -98,7 +98,7 @@ class _Found(Struct, frozen=True, kw_only=True):
     late: frozenset[tuple[int, tuple[int, ...]]]
 
 
-def _late(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
+def _find_predicted_ends(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
     """Return the steps at which a rank is predicted to end because it, or another, is late.
 
     In a `monitored_barrier` with a rank that does not come, rank 0 names it and raises; whether the

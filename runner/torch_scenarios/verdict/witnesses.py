@@ -304,7 +304,7 @@ class Memories:
         It serves until the next call for the same rank. Its `before(x, r)` looks at `moment`.
         """
         process = self.idle(rank)
-        process.scope["before()"] = self._before_function(moment)
+        process.scope["before()"] = self._make_before(moment)
         process.held.clear()
         process.undefined.clear()
         process.scope.update(self._nothing)
@@ -332,7 +332,7 @@ class Memories:
         found = self._ranks.get(rank)
         return found.numbers if found is not None else {}
 
-    def _before_function(self, moment: Moment | None) -> Callable[[str, Any], Value]:
+    def _make_before(self, moment: Moment | None) -> Callable[[str, Any], Value]:
         me = proxy(self)  # the processes that this holds have the function
 
         def before(name: str, rank: Any) -> Value:
@@ -483,7 +483,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         placements = decode(np.asarray(codes)[at].tolist())
         return None if placements is None else tuple(map(str, placements))
 
-    def _on(self, rank: int, key: Expression) -> Value:
+    def _read_rank(self, rank: int, key: Expression) -> Value:
         """Return what another rank holds in a name right after this step."""
         return self.memories.after(key.text.strip(), rank, self.moment)
 
@@ -497,7 +497,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         whole = np.zeros(shape, np.float32)
         for rank in range(self.memories.plan.world_size):
             trainee = self.memories.trainee(rank, model)
-            part = self._on(rank, key)
+            part = self._read_rank(rank, key)
             if trainee is not None and isinstance(part, np.ndarray):
                 whole.reshape(-1)[trainee.share(parameter, numbers).reshape(-1)] = part.reshape(-1)
         total = self._sum_addends(key, value)
@@ -522,7 +522,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         if model is None or not lies or not any(each.startswith("Partial") for each in lies):
             return value
         group = self.memories.idle(self.rank).mesh(model.where or "")[-1]
-        parts = [self._on(rank, key) for rank in group.ranks]
+        parts = [self._read_rank(rank, key) for rank in group.ranks]
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
         return sum(arrays[1:], arrays[0]) if len(arrays) == group.size else value
 
@@ -890,8 +890,8 @@ class Case(Struct, kw_only=True):
         if not indexes:
             return
         for rank in range(self.scenario.world_size):
-            predicted = _by_instance(self.predicted, rank, indexes)
-            observed = _by_instance(self.observed, rank, indexes) if self.observed else {}
+            predicted = _index_sides(self.predicted, rank, indexes)
+            observed = _index_sides(self.observed, rank, indexes) if self.observed else {}
             for key in dict.fromkeys((*predicted, *observed)):
                 yield StepInstance(
                     rank=rank,
@@ -911,7 +911,7 @@ def _kinds(raises: PerRank[RaiseSpec] | RaiseSpec | None) -> set[str]:
     return {kind for spec in (*specs, raises.otherwise) if spec for kind in spec.kinds}
 
 
-def _by_instance(memories: Memories, rank: int, indexes: frozenset[int]) -> dict[Occurrence, Side]:
+def _index_sides(memories: Memories, rank: int, indexes: frozenset[int]) -> dict[Occurrence, Side]:
     nth = Occurrences()
     return {
         nth(event): Side(memories=memories, rank=rank, event=event, before=before, after=after)

@@ -51,7 +51,7 @@ class Copies:
             if seen is not None and seen[0] is value:
                 copies.append(seen[1]())
             else:
-                copies.append(self._first(name, value))
+                copies.append(self._copy_first(name, value))
         return copies
 
     def make_copier(self, names: tuple[str, ...]) -> Callable[[], list[Any]]:
@@ -65,7 +65,7 @@ class Copies:
             known, value = seen.get(name), get(name)
             if known is not None and known[0] is value:
                 return [known[1]()]
-            return [self._first(name, value)]
+            return [self._copy_first(name, value)]
 
         return copies
 
@@ -104,14 +104,14 @@ class Copies:
             return True
         return bool(now.tobytes() == then.tobytes())
 
-    def _first(self, name: str, value: Any) -> Any:
+    def _copy_first(self, name: str, value: Any) -> Any:
         """Copy what a name has come to hold, and be ready to copy it again."""
         self._seen.pop(name, None)
         if isinstance(value, self._torch.Tensor) and not is_large(value):
-            self._seen[name] = (value, lambda: self._again(name, value))
+            self._seen[name] = (value, lambda: self._copy_again(name, value))
         return self.of(value)
 
-    def _again(self, name: str, tensor: Any) -> Any:
+    def _copy_again(self, name: str, tensor: Any) -> Any:
         """Copy a tensor for the second time, and make a view for the times to come."""
         copying: Callable[[], Any] = partial(self.of, tensor)
         if self._convert is None:
@@ -207,7 +207,7 @@ class Converter:
             tensor = value.detach() if value.requires_grad else value
             return self._array(tensor if self._to_host is None else self._to_host([tensor])[0])
         if isinstance(value, list):
-            brought = self._together(value)
+            brought = self._copy_together(value)
             return [
                 brought[place] if place in brought else self(item)
                 for place, item in enumerate(value)
@@ -223,7 +223,7 @@ class Converter:
         carrier, extension = carried
         return tensor.contiguous().view(carrier).numpy().view(extension)
 
-    def _together(self, values: list[Any]) -> dict[int, Any]:
+    def _copy_together(self, values: list[Any]) -> dict[int, Any]:
         """Bring the small tensors among values from the device, many at a time: place -> array."""
         brought: dict[int, Any] = {}
         if self._to_host is None:
@@ -454,7 +454,9 @@ class Board:
             values += record.kept[: len(written)]
             times_s = self._times_s(record, finished=finished)
             kind = (record.index, record.site.label, written)
-            columns.add(kind, record.iteration, times_s, self._other(record, finished=finished))
+            columns.add(
+                kind, record.iteration, times_s, self._find_details(record, finished=finished)
+            )
         columns.write(self.convert(values))
         return RankTrace(
             rank=self.rank,
@@ -477,7 +479,7 @@ class Board:
                 complete_s = self._happened_s(record.event)
         return record.start_s - self.begin_s, end_s, complete_s
 
-    def _other(self, record: TakenStep, *, finished: bool) -> dict[str, Any] | None:
+    def _find_details(self, record: TakenStep, *, finished: bool) -> dict[str, Any] | None:
         """Return what is reported of a step beside its times, where there is anything to tell."""
         if record.failure is not None:
             other: dict[str, Any] = {"state": "raised", "failure": record.failure}

@@ -297,14 +297,14 @@ class Service:
         self._wait(lambda: self._count_ended() >= self._plan.world_size)
         self._wait(lambda: self._served >= self._store.add(f"calls/{self._rank}", 0))
         self._store.add("left", 1)
-        self._wait(lambda: self._store.add("left", 0) + self._early() >= self._plan.world_size)
+        self._wait(lambda: self._store.add("left", 0) + self._find_early() >= self._plan.world_size)
         self.drop()
 
     def _count_ended(self) -> int:
         """Return how many ranks have come to an end."""
         return sum(divmod(self._store.add("ended", 0), ENDED_EARLY))
 
-    def _early(self) -> int:
+    def _find_early(self) -> int:
         return int(self._store.add("ended", 0)) // ENDED_EARLY
 
     def _wait(self, done: Callable[[], bool]) -> None:

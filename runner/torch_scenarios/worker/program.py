@@ -172,7 +172,7 @@ def convert(world: World, call: Call) -> dict[str, Any]:
         value = given.get(name)
         if value is None:
             if kind == "seconds":
-                value = _own_timeout(world.dist, call, param)
+                value = _find_timeout(world.dist, call, param)
             if value is None:
                 if name in stated:
                     converted[name] = None
@@ -182,7 +182,7 @@ def convert(world: World, call: Call) -> dict[str, Any]:
     return converted
 
 
-def _own_timeout(dist: ModuleType, call: Call, param: Param) -> float | None:
+def _find_timeout(dist: ModuleType, call: Call, param: Param) -> float | None:
     """Return the group's timeout for a call that would fall back on torch's own 30 minutes.
 
     `monitored_barrier`, `new_group` and the subgroups do not inherit the world's timeout.
@@ -288,7 +288,7 @@ class RankActions:
         if shape is GroupCreation:
             return lambda: self._create(call, operation)
         if shape is Compound:
-            return lambda: self._together(call, operation)
+            return lambda: self._find_together(call, operation)
         made = self._bound(call, late)
         if call.asynchronous:
             return self._make_start(call, made)
@@ -427,7 +427,7 @@ class RankActions:
         """Let functions of other ranks run while a call of torch's is under way."""
         return lambda: self._world.serve_while(made)
 
-    def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
+    def _find_together(self, call: Call, operation: Compound) -> tuple[str, ...]:
         world = self._world
         c10d: Any = world.dist.distributed_c10d
         c10d._unpickler = CheckpointUnpickler if operation.checkpoints else ExactUnpickler
@@ -565,9 +565,9 @@ class StepRunner:
         names = same.names
         if call is None:
             names = same.selection if _always_concerns(step) else None
-        late = {} if call is None or names is None else self._late(same)
+        late = {} if call is None or names is None else self._find_late_arguments(same)
         taking: Taking = _pass if call is None else self._make_taking(call, late)
-        again = None if names is None else self._again(names, late, taking)
+        again = None if names is None else self._make_repeat(names, late, taking)
         if alike is not None:
             self._alike[alike] = again
         elif again is not None and not same.counting:
@@ -589,12 +589,12 @@ class StepRunner:
             return None
         return (step.index, *((value.__class__, value) for value in values))
 
-    def _late(self, same: KnownCall) -> dict[str, str]:
+    def _find_late_arguments(self, same: KnownCall) -> dict[str, str]:
         """Return the arguments that are looked up by name each time: they hold a tensor now."""
         scope, is_array = self._process.scope, self._process.arrays.is_array
         return {param: name for param, name in same.tensors.items() if is_array(scope.get(name))}
 
-    def _again(
+    def _make_repeat(
         self, names: frozenset[str], late: Mapping[str, str], taking: Taking
     ) -> Again | None:
         """Return what takes a step for as long as the names hold what they hold now.
@@ -833,7 +833,7 @@ class Program:
         try:
             process = self._process()
         except ScenarioError as error:
-            self._cannot_go_on(error)
+            self._note_unevaluated(error)
             return "raised"
         except ModelRefusedError:
             return "raised"
@@ -908,9 +908,9 @@ class Program:
             "node_rank()": lambda: int(os.environ.get("GROUP_RANK", "0")),
             "local_rank()": lambda: int(os.environ.get("LOCAL_RANK", str(world.rank))),
         }
-        return Process(self._plan, world.rank, self._arrays, asked, made=self._real)
+        return Process(self._plan, world.rank, self._arrays, asked, made=self._make_model)
 
-    def _real(self, model: Model, process: Process) -> TorchModel:
+    def _make_model(self, model: Model, process: Process) -> TorchModel:
         """Return this rank's part of a model, on torch."""
         world = self._world
         site = Site(f"model {model.name}", communicates=True)
@@ -930,7 +930,7 @@ class Program:
         self._board.forget(record)
         return made
 
-    def _cannot_go_on(self, error: ScenarioError) -> None:
+    def _note_unevaluated(self, error: ScenarioError) -> None:
         """Note that the next step's arguments cannot be computed from what the rank holds."""
         last = self._board.records[-1].position if self._board.records else (-1, ())
         record = self._board.enter(Site("what comes next", communicates=False), *last)
@@ -952,7 +952,7 @@ class Program:
         try:
             finished = _walk(stepping, process, self._plan.scenario.steps, ())
         except ScenarioError as error:
-            self._cannot_go_on(error)
+            self._note_unevaluated(error)
             return "raised"
         self._board.numbers = process.read_numbers()
         if finished:

@@ -148,11 +148,11 @@ class Rank:
             versions=self._framework.find_versions(),
         )
         protocol.Outbox(self._store, "mail").post(hello)
-        while (number := self._next()) != protocol.STOP:
+        while (number := self._await_number()) != protocol.STOP:
             letter = protocol.fetch(self._store, f"order/{number}", keep=True)
             self._obey(protocol.open_parts(letter, protocol.Assignment))
 
-    def _next(self) -> int:
+    def _await_number(self) -> int:
         """Wait for the number of the next scenario, and let what is under way go on meanwhile."""
         self._turn += 1
         key = f"turn/{self.rank}/{self._turn}"

@@ -135,14 +135,14 @@ class Worker:
             digest=digest,
         )
         protocol.Outbox(self.store, "mail").post(hello)
-        while (number := self._next()) != protocol.STOP:
+        while (number := self._await_number()) != protocol.STOP:
             self._obey(
                 protocol.open_parts(
                     protocol.fetch(self.store, f"order/{number}", keep=True), protocol.Assignment
                 )
             )
 
-    def _next(self) -> int:
+    def _await_number(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""
         self._turn += 1
         return int(protocol.await_key(self.store, f"turn/{self.rank}/{self._turn}"))
@@ -496,7 +496,7 @@ class Command:
         host this process has what they say in a local store, and torch's store has nothing of it.
         """
         self._member = member
-        self._server = None if agent_has_store(os.environ) else _own_store(place)
+        self._server = None if agent_has_store(os.environ) else _open_store(place)
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         beats = watcher.TorchLine(dist, prefix)
         self._lines: list[watcher.TorchLine | watcher.Connection] = [beats]
@@ -589,7 +589,7 @@ class Member:
         local_store = self._node.local_store if isinstance(self._node, Follower) else None
         if local_store is not None:
             connect = partial(watcher.Connection.local, dist, self._prefix, local_store)
-        worker = Worker(self._rank, connect, alone=self._alone, told=self._node.tell_told)
+        worker = Worker(self._rank, connect, alone=self._hear_store_lost, told=self._node.tell_told)
         leads = isinstance(self._node, Leader)
         # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)
         for module in self._command_line.plugins(sys.argv[1:]):
@@ -600,7 +600,7 @@ class Member:
             worker.serve(files)
             code = int(worker.store.get("code"))
         except (RuntimeError, ForgedError) as error:
-            self._alone(str(error))
+            self._hear_store_lost(str(error))
         else:
             self._parted = True
             self._node.part()
@@ -619,7 +619,7 @@ class Member:
         timer.start()
         atexit._run_exitfuncs()
 
-    def _alone(self, error: str) -> None:
+    def _hear_store_lost(self, error: str) -> None:
         """Take a thread's word that the store is gone; a leader soon finds out by itself."""
         if isinstance(self._node, Leader):
             self._lose(f"the connection to the store is lost ({error.strip().splitlines()[0]})")
@@ -646,7 +646,7 @@ class Member:
             os._exit(INCONCLUSIVE)
 
 
-def _own_store(place: ProcessPlace) -> Any:
+def _open_store(place: ProcessPlace) -> Any:
     """Open the store of a launch where no torchrun agent has (Slurm, Open MPI).
 
     It listens at the loopback interface where all ranks are on this host. Over several hosts it

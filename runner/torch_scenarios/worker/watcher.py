@@ -517,7 +517,7 @@ class Watcher:
                 self._leave(running)
                 if running is not None:
                     running.look(self._store)
-                self._perhaps_end()
+                self._end_if_told()
             except (RuntimeError, LaunchError) as error:
                 self._alone(str(error))
                 return
@@ -533,7 +533,7 @@ class Watcher:
             self._left = running
             running.outbox.post(protocol.RankLeaving(rank=self._rank))
 
-    def _perhaps_end(self) -> None:
+    def _end_if_told(self) -> None:
         """End a process that was told to, once the supervisor has what it wants."""
         if self._told_to_end_s is None:
             return

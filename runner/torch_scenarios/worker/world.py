@@ -475,14 +475,14 @@ class World:
         size, own = handle.size(), handle.rank()
         if size < 2 or self.device.type != "cpu":
             return
-        if not self._on_gloo(handle):
+        if not self._is_on_gloo(handle):
             handle.abort()
             return
         peer = (own + 1) % size
         work = handle.recv([self.torch.zeros(1)], peer, POISON_TAG)
         work.wait(timedelta(milliseconds=1))
 
-    def _on_gloo(self, handle: Any) -> bool:
+    def _is_on_gloo(self, handle: Any) -> bool:
         """Return whether a group moves tensors of the CPU over Gloo, alone or beside another."""
         if "gloo" in str(handle.name()).lower():
             return True

@@ -55,7 +55,7 @@ def _call_mismatch(match: CollectiveMatch) -> Symptom:
     parts: dict[str, list[int]] = {}
     for at in sorted(names):
         parts.setdefault(names[at], []).append(match.group.ranks[at])
-    clauses = odd_first(parts, lambda name: (f"in `{name}`", _first_place(match, names, name)))
+    clauses = odd_first(parts, lambda name: (f"in `{name}`", _find_place(match, names, name)))
     first = min(match.joined.values(), key=lambda collective_post: collective_post.call.step.index)
     return Symptom(
         name="call_mismatch",
@@ -72,7 +72,7 @@ def _call_mismatch(match: CollectiveMatch) -> Symptom:
     )
 
 
-def _first_place(match: CollectiveMatch, names: dict[int, str], name: str) -> Mark | None:
+def _find_place(match: CollectiveMatch, names: dict[int, str], name: str) -> Mark | None:
     at = min(at for at in names if names[at] == name)
     return match.joined[at].call.mark
 

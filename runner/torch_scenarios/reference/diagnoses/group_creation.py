@@ -48,7 +48,7 @@ def find(rest: StoppedRun) -> list[Symptom]:
         ]
         if never:
             excused = all(is_gone(run, rank) for rank in never)
-            found.append(replace(_never_created(first, tuple(never)), optional=excused))
+            found.append(replace(_find_uncreated(first, tuple(never)), optional=excused))
     return found
 
 
@@ -79,7 +79,7 @@ def _report_difference(here: dict[int, CreationPost]) -> Symptom:
     )
 
 
-def _never_created(first: CreationPost, never: tuple[int, ...]) -> Symptom:
+def _find_uncreated(first: CreationPost, never: tuple[int, ...]) -> Symptom:
     members = set(first.group.ranks)
     name = "missing_participant" if members & set(never) else "group_creation"
     also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)

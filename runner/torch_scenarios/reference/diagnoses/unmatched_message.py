@@ -126,7 +126,7 @@ def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
     """
     sends = post.message.sends
     step = post.call.step
-    other = _other_tag(run, futures, post)
+    other = _find_other_tag(run, futures, post)
     if other is not None:
         peer, tag, where = other
         first, second = (post.rank, peer) if sends else (peer, post.rank)
@@ -148,7 +148,7 @@ def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
             ranks=tuple(sorted({post.rank, peer})),
             also=("unmatched_send", "unmatched_recv", "circular_wait"),
         )
-    elsewhere = _other_group(run, futures, post)
+    elsewhere = _find_other_group(run, futures, post)
     here = on(run, post)
     if elsewhere is not None:
         here, (there, where) = f" on {post.group.name}", elsewhere
@@ -176,7 +176,7 @@ def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
     )
 
 
-def _other_tag(
+def _find_other_tag(
     run: Run, futures: Futures, post: MessagePost
 ) -> tuple[int, int, Mark | None] | None:
     """Return a peer, the tag of the message that it has for this rank under another tag, where."""
@@ -187,7 +187,9 @@ def _other_tag(
     return None
 
 
-def _other_group(run: Run, futures: Futures, post: MessagePost) -> tuple[str, Mark | None] | None:
+def _find_other_group(
+    run: Run, futures: Futures, post: MessagePost
+) -> tuple[str, Mark | None] | None:
     """Return ` on GROUP` where a named peer has the opposite of a message, and the place."""
     if post.message.peer is None:
         return None

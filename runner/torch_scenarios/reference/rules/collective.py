@@ -104,12 +104,12 @@ def needs(operation: Collective, entry: Entry) -> frozenset[int]:
     elements are carried by no message.
     """
     if moves_nothing(operation, entry):
-        return _alone(entry.group_rank)
+        return _find_loners(entry.group_rank)
     return operation.needs(entry)
 
 
 @cache
-def _alone(group_rank: int) -> frozenset[int]:
+def _find_loners(group_rank: int) -> frozenset[int]:
     return frozenset({group_rank})
 
 
@@ -276,7 +276,7 @@ def _results(
         (
             other,
             [
-                (name, _own(value, index), bounds[at].get(name) if bounds else None)
+                (name, _copy_result(value, index), bounds[at].get(name) if bounds else None)
                 for name, value in results[at].items()
             ],
         )
@@ -301,7 +301,7 @@ def _leave(
     return leave(member.operation, entries)
 
 
-def _own(value: Any, index: int) -> Any:
+def _copy_result(value: Any, index: int) -> Any:
     """Return what an operation leaves, as a copy; what is undefined names the step."""
     return replace(value, origin=index) if isinstance(value, Undefined) else frozen(value)
 

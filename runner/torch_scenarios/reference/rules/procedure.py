@@ -105,13 +105,15 @@ def overdue(work: Work, call: Call, start_s: float) -> Raise | None:
     asked = work.posts[0]
     assert isinstance(asked, FunctionCall)
     fetches = isinstance(call.operation, Waiting) and "timeout" in call.entry.arguments
-    began_s, limit_s = (start_s, timeout_of(call)) if fetches else (asked.time_s, _own(asked))
+    began_s, limit_s = (
+        (start_s, timeout_of(call)) if fetches else (asked.time_s, _limit_call(asked))
+    )
     if asked.done_s is not None and asked.done_s - began_s > limit_s:
         return Raise(Failure(kinds=OVERDUE), began_s + limit_s)
     return fail(asked)
 
 
-def _own(asked: FunctionCall) -> float:
+def _limit_call(asked: FunctionCall) -> float:
     """Return how long a call may take; what `remote` started is not timed where it is fetched."""
     return float("inf") if asked.keeps else timeout_of(asked.call)
 
@@ -123,7 +125,7 @@ def timeout_of(call: Call) -> float:
 
 def is_late(asked: FunctionCall) -> bool:
     """Whether a function takes longer than its caller waits."""
-    return asked.function.takes_s > _own(asked)
+    return asked.function.takes_s > _limit_call(asked)
 
 
 def doubt(asked: FunctionCall) -> list[Effect]:

@@ -116,7 +116,7 @@ def exceed(works: Sequence[Work]) -> Raise | None:
                     return Raise(Failure(kinds=kinds), post.failed_s)
             elif (post.done_s or 0.0) - post.time_s > timeout_s:
                 return Raise(Failure(kinds=WAITING_KINDS), post.time_s + timeout_s)
-            elif post.time_s - _first_s(post) > timeout_s:
+            elif post.time_s - _find_first_s(post) > timeout_s:
                 return Raise(Failure(kinds=LOST_KINDS), post.time_s)
     return None
 
@@ -127,7 +127,7 @@ def timeout_of(call: Call) -> float:
     return call.entry.group.timeout_s if given is None else float(given)
 
 
-def _first_s(post: Post) -> float:
+def _find_first_s(post: Post) -> float:
     """Return when the first of the posts came that this one met."""
     if isinstance(post, CollectivePost):
         return post.match.first_s

@@ -391,7 +391,7 @@ class View(Stack):
             ]
             return part
         offsets = self._offsets(rows)
-        return np.asarray(values.reshape(len(values), -1)[self._at(offsets, rows)])
+        return np.asarray(values.reshape(len(values), -1)[self._take_row(offsets, rows)])
 
     def row(self, row: int) -> NDArray[Any]:
         """Return one rank's part."""
@@ -456,14 +456,14 @@ class View(Stack):
         if self.offsets is None:
             values[self.active.index if rows is None else self.active.ranks[rows]] = found
             return
-        values.reshape(len(values), -1)[self._at(self._offsets(rows), rows)] = found
+        values.reshape(len(values), -1)[self._take_row(self._offsets(rows), rows)] = found
 
     def _offsets(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         assert self.offsets is not None
         many = rows is not None and len(self.offsets) > 1
         return pick(self.offsets, rows) if many else self.offsets
 
-    def _at(self, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Any:
+    def _take_row(self, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Any:
         ranks = self.active.ranks if rows is None else self.active.ranks[rows]
         return ranks.reshape(-1, *(1,) * (offsets.ndim - 1)), offsets
 

@@ -330,9 +330,9 @@ class Evaluation:
             part = ActiveRanks(active.ranks[rows], active.world_size)
             return run(self._bound.many(names, Scene(part, scene.variables)))
 
-        yield from lanes.split(active.size, many, self._alone(form, scene, run))
+        yield from lanes.split(active.size, many, self._evaluate_each(form, scene, run))
 
-    def _alone(
+    def _evaluate_each(
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
     ) -> Callable[[int], Any]:
         """Return what gives the value of a form on one rank after the other, by rows."""
@@ -371,7 +371,7 @@ class Evaluation:
                 return evaluator.evaluate(form)
             return evaluator.tensor_value(form, dtype=dtype)
 
-        one = self._alone(form, Scene(active, {}), run)
+        one = self._evaluate_each(form, Scene(active, {}), run)
         return self.guard(lambda: [frozen(one(row)) for row in range(active.size)])
 
     def _names_of(self, form: Form) -> frozenset[str]:

@@ -870,7 +870,7 @@ class Calls:
         if step.ranks is not None:
             active = self._evaluation.select(step.ranks, scene)
         elif step.operation is not None and fits:
-            active = self._inside(group_of(step), scene.active)
+            active = self._find_members(group_of(step), scene.active)
         if not fits:
             return active
         if active is not None and step.operation is not None:
@@ -932,7 +932,7 @@ class Calls:
             description.append([each[0], number])
         return found, given if isinstance(given, str) else description
 
-    def _inside(self, group: str, active: ActiveRanks) -> ActiveRanks | None:
+    def _find_members(self, group: str, active: ActiveRanks) -> ActiveRanks | None:
         """Return the ranks that are members of their group of a name; None if none is.
 
         For a group without all ranks the numbers of the others are negative. Groups never change

@@ -460,13 +460,13 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
 
     def _links(self) -> dict[int, tuple[str, ...]]:
         if self._made is None:
-            found = self._in_columns()
+            found = self._index_columns()
             for at, links in links_of([work for work in self._works if work.at >= 0]).items():
                 found[at] = (*found.get(at, ()), *links)
             self._made = found
         return self._made
 
-    def _in_columns(self) -> dict[int, tuple[str, ...]]:
+    def _index_columns(self) -> dict[int, tuple[str, ...]]:
         counts: dict[tuple[Any, ...], int] = {}
         begun = {
             (work.call.step.index, work.call.iteration): work for work in self._works if work.at < 0

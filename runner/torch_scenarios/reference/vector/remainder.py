@@ -279,7 +279,7 @@ class Remainder:
         _number(waiting)
         for name, work in self._cohort_state.blocked_ranks.handles_of(state.rank):
             if id(work) not in made:
-                made[id(work)] = self._over(state, work, len(made))
+                made[id(work)] = self._make_finished_work(state, work, len(made))
             state.handles[name] = made[id(work)]
             state.process.keep(made[id(work)].call)
         for work, _ in found:
@@ -344,7 +344,7 @@ class Remainder:
         state.works.append(made)
         return made
 
-    def _over(self, state: RankState, work: WorkColumn, number: int) -> matching.Work:
+    def _make_finished_work(self, state: RankState, work: WorkColumn, number: int) -> matching.Work:
         """Return work that the rank has waited for: nothing is left of it but its handle."""
         call = self._call(state, work)
         return matching.Work(

@@ -300,15 +300,15 @@ def beside(timeline: Timeline, row: Row) -> list[StyledText]:
     if iterations:
         phrase = " and ".join(", ".join(map(str, values)) for values in iterations)
         pieces.append(StyledText(f"  iteration {phrase}", "dim"))
-    pieces += [StyledText(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
+    pieces += [StyledText(f"  {text}", "dim") for text in _list_used_files(list(spans.values()))]
     raised = dict.fromkeys(span.raised for span in spans.values() if span.raised)
     pieces += [StyledText(f"  raises {words}", "raised") for words in raised]
     if timeline.witness == "observed":
-        pieces += [StyledText(f"  {text}", "dim") for text in _late(timeline, spans)]
+        pieces += [StyledText(f"  {text}", "dim") for text in _tell_lateness(timeline, spans)]
     return pieces + _tell_waits(timeline, spans)
 
 
-def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
+def _tell_lateness(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
     """Yield which rank kept the others of a row waiting, or how long a rank computed alone.
 
     Only of a run: a prediction has no clock but for its sleeps.
@@ -323,7 +323,7 @@ def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
         yield f"took {milliseconds(max(took))}"
 
 
-def _elsewhere(spans: Sequence[StepSpan]) -> list[str]:
+def _list_used_files(spans: Sequence[StepSpan]) -> list[str]:
     """Return the places of steps that `use` took from other files: `ring.yaml:16,18`."""
     places = sorted({s.place for s in spans if s.line is None and s.place is not None})
     files: dict[str, list[str]] = {}
@@ -343,11 +343,11 @@ def _label(spans: Sequence[StepSpan], *, met: bool) -> str:
     if len(labels) == 1:
         return labels[0]
     if met or len(labels) > MOST_LABELS:
-        labels = list(dict.fromkeys(_short(span) for span in spans))
+        labels = list(dict.fromkeys(_shorten_name(span) for span in spans))
     return (" / " if met else ", ").join(labels)
 
 
-def _short(span: StepSpan) -> str:
+def _shorten_name(span: StepSpan) -> str:
     """Return the operation's name, unless the author gave the step one."""
     if span.operation is not None and span.label.startswith(span.operation):
         return span.operation
@@ -446,7 +446,7 @@ class Drawing:
         heads = self._canvas.heads([lane.rank for lane in lanes.values()])
         yield [StyledText(f"{_TITLE:>{self._left}}  {heads}", "dim")]
         if self._view.values:
-            yield from self._beside(StyledText("before the first step", "dim"))
+            yield from self._lay_beside(StyledText("before the first step", "dim"))
             yield from self._values({lane.rank: lane.initial for lane in lanes.values()})
         for block in self._blocks:
             if block.skipped:
@@ -454,7 +454,7 @@ class Drawing:
             for row in block.rows:
                 yield from self._row(row)
             if block.more:
-                yield from self._beside(StyledText(f"… {block.more} more messages", "dim"))
+                yield from self._lay_beside(StyledText(f"… {block.more} more messages", "dim"))
         parts = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
         if parts:
             yield []
@@ -474,7 +474,7 @@ class Drawing:
     def _margin(self, text: str) -> Line:
         return [StyledText(f"{text:>{self._left}}  ", "dim")]
 
-    def _beside(self, *text: StyledText) -> Iterator[Line]:
+    def _lay_beside(self, *text: StyledText) -> Iterator[Line]:
         """Yield lines of text beside lanes on which nothing happens."""
         for line in wrap(text, self._room):
             yield [*self._margin(""), *self._canvas.draw_empty_line(), StyledText("  "), *line]
@@ -496,7 +496,7 @@ class Drawing:
         first, *more = wrap(beside(self._timeline, row), self._room)
         yield [*self._margin(gutter(self._spans(row))), *drawn, StyledText("  "), *first]
         for line in more:
-            yield from self._beside(StyledText("  "), *line)
+            yield from self._lay_beside(StyledText("  "), *line)
         if self._view.values:
             yield from self._values(
                 {
@@ -526,9 +526,9 @@ class Drawing:
         found = values_of(values)
         for text, ranks in found[:MOST_VALUES]:
             whose = "" if 1 < len(ranks) == len(values) else f"  {name_ranks(ranks)}"
-            yield from self._beside(StyledText(f"  {text}", "value"), StyledText(whose, "dim"))
+            yield from self._lay_beside(StyledText(f"  {text}", "value"), StyledText(whose, "dim"))
         if len(found) > MOST_VALUES:
-            yield from self._beside(
+            yield from self._lay_beside(
                 StyledText(f"  … {len(found) - MOST_VALUES} more values", "dim")
             )
 

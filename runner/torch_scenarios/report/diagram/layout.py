@@ -121,17 +121,17 @@ class _Ordering:
     def run(self) -> list[list[At]]:
         found = []
         while any(self.heads[lane] < self.lengths[lane] for lane in self.heads):
-            group = self._next()
+            group = self._choose_next()
             for lane, position in group:
                 self.heads[lane] = position + 1
             found.append(sorted(group))
         return found
 
-    def _next(self) -> list[At]:
+    def _choose_next(self) -> list[At]:
         """Return what is drawn next: the step that comes first in the program, where it can."""
         heads = [at for at in self.heads.items() if at[1] < self.lengths[at[0]]]
         units = {id(unit): unit for unit in (self.units.get(at, [at]) for at in heads)}
-        ready = [unit for unit in units.values() if self._ready(unit)]
+        ready = [unit for unit in units.values() if self._is_ready(unit)]
         if not ready:
             alone = min(heads, key=lambda at: (at not in self.units, self._priority(at)))
             unit = self.units.get(alone, [alone])
@@ -143,7 +143,7 @@ class _Ordering:
         steps = set(map(self._instance, first))
         return [at for unit in ready if steps & set(map(self._instance, unit)) for at in unit]
 
-    def _ready(self, unit: list[At]) -> bool:
+    def _is_ready(self, unit: list[At]) -> bool:
         return all(self.heads[at[0]] == at[1] for at in unit) and all(
             need in unit or self.heads[need[0]] > need[1]
             for at in unit
