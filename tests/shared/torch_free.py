@@ -18,4 +18,6 @@ def without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not starts, "it starts processes on torch: it belongs to tests/torch"
     before = "torch" in sys.modules
     yield
-    assert before or "torch" not in sys.modules, "it imports torch: it belongs to tests/torch"
+    # what stands in for torch comes of no file, and is still there where `monkeypatch` is older
+    imports_torch = getattr(sys.modules.get("torch"), "__file__", None) is not None
+    assert before or not imports_torch, "it imports torch: it belongs to tests/torch"
