@@ -22,7 +22,7 @@ from torch_scenarios.vocabulary import DTYPES
 if TYPE_CHECKING:
     from tests.gpu.passes import Pass, Tally
     from tests.gpu.timings import Timing
-    from torch_scenarios.conformance.table import Cell, Seen
+    from torch_scenarios.conformance.table import Cell, CellOutcome
 
 ROOT = Path(__file__).parents[2]
 PAGE, DOCUMENT = ROOT / "docs" / "nccl.md", ROOT / "docs" / "nccl.json"
@@ -109,10 +109,10 @@ def _say_environment(gpus: int) -> None:
 # ---------------------------------------------------------------------------- the parts
 
 
-def table(backend: str, dtypes: tuple[str, ...], *, share: bool) -> dict[Cell, Seen]:
+def table(backend: str, dtypes: tuple[str, ...], *, share: bool) -> dict[Cell, CellOutcome]:
     """Return what came of every cell on a backend, and say it by dtype."""
     say(f"cells on {backend}")
-    found: dict[Cell, Seen] = {}
+    found: dict[Cell, CellOutcome] = {}
     options = LaunchOptions(backend=backend, share_gpu=share)
     with tempfile.TemporaryDirectory() as folder, Launcher(options) as launcher:
         launcher.reserve(cells.RANKS)
@@ -128,7 +128,7 @@ def table(backend: str, dtypes: tuple[str, ...], *, share: bool) -> dict[Cell, S
     return found
 
 
-def differences(one: dict[Cell, Seen], other: dict[Cell, Seen]) -> None:
+def differences(one: dict[Cell, CellOutcome], other: dict[Cell, CellOutcome]) -> None:
     """Say where two backends do not come to the same."""
     for cell, seen in one.items():
         beside = other.get(cell)

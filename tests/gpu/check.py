@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class RunEnd:
     """What one command came to; no code where it was cut short."""
 
     code: int | None
@@ -87,11 +87,11 @@ class Ran:
     output: str
 
 
-def run(row: Row, words: Sequence[str], around: Mapping[str, str], limit_s: float) -> Ran:
+def run(row: Row, words: Sequence[str], around: Mapping[str, str], limit_s: float) -> RunEnd:
     """Run a command as part of a row, with its children, for at most so long."""
     if shutil.which(words[0]) is None:
         row.output.append(f"{words[0]} is not installed")
-        return Ran(code=None, seconds=0.0, output="")
+        return RunEnd(code=None, seconds=0.0, output="")
     said = {name: value for name, value in around.items() if os.environ.get(name) != value}
     row.commands.append(" ".join([*(f"{name}={value}" for name, value in said.items()), *words]))
     began_s = time.monotonic()
@@ -112,7 +112,7 @@ def run(row: Row, words: Sequence[str], around: Mapping[str, str], limit_s: floa
     row.seconds += seconds
     row.codes.append(code)
     row.output += text.splitlines()[-KEPT:]
-    return Ran(code=code, seconds=seconds, output=text)
+    return RunEnd(code=code, seconds=seconds, output=text)
 
 
 class Check:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from torch_scenarios.conformance.table import Cell, Seen, every_cell
+from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell
 from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def of_torch_alone(cells: Mapping[Cell, Seen]) -> dict[Cell, Seen]:
+def of_torch_alone(cells: Mapping[Cell, CellOutcome]) -> dict[Cell, CellOutcome]:
     """Return what torch itself made of cells that were run on simulated GPUs."""
     return {
         cell: seen
         if seen.outcome == "refuses" and NCCL_SAID not in seen.words
-        else Seen(outcome=THROUGH)
+        else CellOutcome(outcome=THROUGH)
         for cell, seen in cells.items()
         if seen.outcome in {"same", "differs", "undefined", "refuses"}
     }
@@ -84,7 +84,7 @@ def of_torch_alone(cells: Mapping[Cell, Seen]) -> dict[Cell, Seen]:
 class Findings:
     """What the checks saw of one backend; what is empty was not looked at this time."""
 
-    cells: dict[Cell, Seen] = field(default_factory=dict)
+    cells: dict[Cell, CellOutcome] = field(default_factory=dict)
     timings: list[Timing] = field(default_factory=list)
     tallies: list[Tally] = field(default_factory=list)
 
@@ -121,7 +121,7 @@ def _counted(tally: Tally) -> dict[str, int]:
     return {**dict(sorted(tally.counts.items())), "not run": tally.left}
 
 
-def _with(entry: dict[str, Any], backend: str, cells: Mapping[Cell, Seen]) -> dict[str, Any]:
+def _with(entry: dict[str, Any], backend: str, cells: Mapping[Cell, CellOutcome]) -> dict[str, Any]:
     cell = Cell(operation=entry["operation"], op=entry["op"], dtype=entry["dtype"])
     seen = cells.get(cell)
     if seen is None:

@@ -15,8 +15,8 @@ from torch_scenarios.record.evidence.standstill import (
     RUNNING,
     STANDSTILL_S,
     WAITING,
+    RankStates,
     Standstill,
-    States,
     read_demand_s,
     read_transfer,
     with_children,
@@ -33,7 +33,7 @@ class World:
         self.now = 0.0
         self.wanted: float | None = 0.0
         self.transferred = 0
-        self.board = States(2)
+        self.board = RankStates(2)
         self.board.become(0, WAITING)
         self.board.become(1, RUNNING)
         self.standstill = Standstill(self.board, lambda: self.now)

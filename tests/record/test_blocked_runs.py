@@ -15,7 +15,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.record import analysis, live
 from torch_scenarios.record.analysis import Questions
 from torch_scenarios.record.format import read
-from torch_scenarios.record.live import Order, Ran
+from torch_scenarios.record.live import RunEnd, RunOrder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_standstill_is_a_hang_where_a_rank_is_surely_blocked(
 ) -> None:
     folder = recorded(tmp_path / "a", *programs)
     cut(folder)
-    order = Order(command=("train.py",), folder=folder, world_size=3, ranks=(0, 1, 2))
+    order = RunOrder(command=("train.py",), folder=folder, world_size=3, ranks=(0, 1, 2))
     questions = Questions(order, folder / "scenario.yaml", DEFAULT)
     assert questions.blocks(read(folder)) == is_blocked
 
@@ -54,18 +54,18 @@ def test_a_standstill_is_a_hang_where_a_rank_is_surely_blocked(
 @pytest.mark.parametrize(
     ("ended", "status"),
     [
-        (Ran(timed_out=True), "INCONCLUSIVE"),
-        (Ran(endless=(0,)), "INCONCLUSIVE"),
-        (Ran(), "PASSED"),
+        (RunEnd(timed_out=True), "INCONCLUSIVE"),
+        (RunEnd(endless=(0,)), "INCONCLUSIVE"),
+        (RunEnd(), "PASSED"),
     ],
 )
 def test_a_run_that_is_ended_at_its_limit_has_not_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ran, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: RunEnd, status: str
 ) -> None:
     folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
     monkeypatch.setattr(analysis, "prepare", lambda _: None)
     monkeypatch.setattr(analysis, "run", lambda *_: ended)
-    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
+    order = RunOrder(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
     found = analysis.record(order)
     verdict = found.judged.result.verdict
     assert verdict.status == status
@@ -80,8 +80,8 @@ def test_a_run_that_is_interrupted_says_who_is_outside_of_any_call(
     path = folder / "rank-00001.jsonl"
     path.write_text("\n".join(path.read_text("utf-8").splitlines()[:-1]) + "\n", "utf-8")
     monkeypatch.setattr(analysis, "prepare", lambda _: None)
-    monkeypatch.setattr(analysis, "run", lambda *_: Ran(interrupted=True))
-    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
+    monkeypatch.setattr(analysis, "run", lambda *_: RunEnd(interrupted=True))
+    order = RunOrder(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
     verdict = analysis.record(order).judged.result.verdict
     assert verdict.reason == "rank 1 is outside of any call; the run was interrupted"
 
@@ -89,7 +89,7 @@ def test_a_run_that_is_interrupted_says_who_is_outside_of_any_call(
 SLEEP = "import time; time.sleep(60)"
 
 
-def wait_outside(folder: Path, backend: str, *, exit_code: int, limit_s: float = 4.0) -> Ran:
+def wait_outside(folder: Path, backend: str, *, exit_code: int, limit_s: float = 4.0) -> RunEnd:
     """Watch two ranks that wait outside of any call: rank 0 lives, rank 1 ends by a code.
 
     Rank 0 has begun one all_reduce more.
@@ -99,7 +99,7 @@ def wait_outside(folder: Path, backend: str, *, exit_code: int, limit_s: float =
     lines = path.read_text(encoding="utf-8").replace('"gloo"', f'"{backend}"').splitlines()[:-1]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def start(_: Order) -> subprocess.Popen[bytes]:
+    def start(_: RunOrder) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
         ranks = [{"rank": 0, "pid": process.pid}, {"rank": 1, "pid": 1}]
         ended = {"rank": 1, "pid": 1, "exit": exit_code}
@@ -107,7 +107,7 @@ def wait_outside(folder: Path, backend: str, *, exit_code: int, limit_s: float =
         (folder / "launch.jsonl").write_text(text, encoding="utf-8")
         return process
 
-    order = Order(
+    order = RunOrder(
         command=("train.py",), folder=folder, world_size=2, ranks=(0, 1), max_seconds=limit_s
     )
     questions = Questions(order, folder / "scenario.yaml", DEFAULT)
@@ -140,12 +140,12 @@ def test_a_program_that_waits_for_ranks_of_which_none_lives_is_ended(
     over.wait()
     launched = [{"launch": 1}, *({"rank": rank, "pid": over.pid} for rank in (0, 1))]
 
-    def start(_: Order) -> subprocess.Popen[bytes]:
+    def start(_: RunOrder) -> subprocess.Popen[bytes]:
         text = "".join(f"{json.dumps(each)}\n" for each in launched)
         (folder / "launch.jsonl").write_text(text, encoding="utf-8")
         return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
 
-    order = Order(
+    order = RunOrder(
         command=("python", "train.py"),
         folder=folder,
         world_size=2,

@@ -14,6 +14,7 @@ import pytest
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
 from torch_scenarios.record.format import (
+    BranchTaken,
     Decision,
     FileChange,
     LostThread,
@@ -21,7 +22,6 @@ from torch_scenarios.record.format import (
     RecordedCall,
     ScriptPlace,
     StayingThread,
-    Way,
 )
 
 LIB = sysconfig.get_path("stdlib")
@@ -336,10 +336,15 @@ def test_a_loop_that_counts_files_is_told_with_the_rank_that_writes_none(
     writes = FileChange(before=0, what="writes", path="/data/part-0.txt", place=_place(script, 4))
     records = {
         0: RankRecord(
-            rank=0, world_size=2, changes=[writes], ways=[Way(before=0, decision=asked, no=1)]
+            rank=0,
+            world_size=2,
+            changes=[writes],
+            ways=[BranchTaken(before=0, decision=asked, no=1)],
         ),
         1: RankRecord(
-            rank=1, world_size=2, ways=[Way(before=0, decision=asked, yes=left, no=1 - left)]
+            rank=1,
+            world_size=2,
+            ways=[BranchTaken(before=0, decision=asked, yes=left, no=1 - left)],
         ),
     }
     stacks = {0: stack((str(script), line, "<module>"))}
@@ -371,13 +376,13 @@ def test_a_rank_at_its_end_that_stays_is_told_with_its_way_out(tmp_path: Path) -
             world_size=2,
             items=[barrier],
             inside=True,
-            ways=[Way(before=0, decision=asked, no=1)],
+            ways=[BranchTaken(before=0, decision=asked, no=1)],
         ),
         1: RankRecord(
             rank=1,
             world_size=2,
             staying=[StayingThread(name="beat")],
-            ways=[Way(before=0, decision=asked, yes=1)],
+            ways=[BranchTaken(before=0, decision=asked, yes=1)],
         ),
     }
     stacks = {1: stack((f"{LIB}/threading.py", 7, "_shutdown"))}

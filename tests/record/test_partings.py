@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark, Source
-from torch_scenarios.record.evidence.choice import Parted, Tally, list_values
+from torch_scenarios.record.evidence.choice import DecidedParting, Tally, list_values
 from torch_scenarios.record.evidence.divergence import Parting, find_difference
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
@@ -23,15 +23,15 @@ from torch_scenarios.record.evidence.reasons.loop import tell_progress
 from torch_scenarios.record.format import (
     CREATION,
     RENDEZVOUS,
-    Blocking,
-    Caught,
+    BlockingCall,
+    BranchTaken,
+    CaughtError,
     Decision,
     FileChange,
     RankRecord,
     RecordedCall,
     ScriptPlace,
     Tensor,
-    Way,
 )
 from torch_scenarios.verdict import Finding
 
@@ -419,7 +419,7 @@ def groups_in_two_orders(at: ScriptPlace) -> dict[int, RankRecord]:
             rank=rank,
             world_size=2,
             items=[
-                Blocking(number=each, what=CREATION, place=at, ranks=(each ^ rank,))
+                BlockingCall(number=each, what=CREATION, place=at, ranks=(each ^ rank,))
                 for each in (0, 1)
             ],
         )
@@ -466,11 +466,11 @@ def test_a_way_out_comes_before_the_turns_of_a_comprehension(tmp_path: Path) -> 
             fit,
             fit if rank == 0 else total,
             ways=[
-                Way(before=0, decision=drawn, yes=2, no=0),
-                Way(
+                BranchTaken(before=0, decision=drawn, yes=2, no=0),
+                BranchTaken(
                     before=1, decision=_if(file, 3, "stopping.update(loss)"), yes=rank, no=1 - rank
                 ),
-                *[Way(before=1, decision=drawn, yes=2, no=0)] * (rank == 0),
+                *[BranchTaken(before=1, decision=drawn, yes=2, no=0)] * (rank == 0),
             ],
         )
         for rank in (0, 1)
@@ -493,14 +493,14 @@ def test_what_one_rank_communicates_under_is_its_own_line_below_those_of_both(
         rank: record(
             rank,
             call("all_reduce", ScriptPlace(frames=frames[rank]), rows=4 - rank),
-            ways=[Way(before=0, decision=_if(file, 9, "x"), yes=1, no=0)],
+            ways=[BranchTaken(before=0, decision=_if(file, 9, "x"), yes=1, no=0)],
         )
         for rank in (0, 1)
     }
     parting = Parting(
         group="0", at=0, calls={rank: each.calls[0] for rank, each in records.items()}
     )
-    reason = find_caller(Parted(parting, records, str(tmp_path)))
+    reason = find_caller(DecidedParting(parting, records, str(tmp_path)))
     assert reason is not None
     assert (
         'rank 1 alone communicates under `log.debug("%s", meter)` (train.py:5)' in reason[0].words
@@ -518,7 +518,7 @@ def test_a_rank_that_comes_to_init_after_the_timeout_of_another_is_late(
             world_size=2,
             about={"mode": mode, "time": 100.0 + rank * (mode == "live")},
             items=[
-                Blocking(
+                BlockingCall(
                     number=0,
                     what=RENDEZVOUS,
                     place=at,
@@ -548,7 +548,9 @@ def test_a_message_that_no_rank_answers_has_the_if_around_the_line_that_makes_it
             *[call("send", batch, peer=rank - 1, made_at=place(file, 3))] * bool(rank),
             call("recv", batch, peer=(rank + 1) % 3, made_at=made_at),
             size=3,
-            ways=[Way(before=0, decision=_if(file, 2, "rank > 0"), yes=rank > 0, no=rank == 0)],
+            ways=[
+                BranchTaken(before=0, decision=_if(file, 2, "rank > 0"), yes=rank > 0, no=rank == 0)
+            ],
         )
         for rank in range(3)
     }
@@ -568,7 +570,7 @@ def test_calls_of_a_line_are_counted_together_from_wherever_it_is_called(tmp_pat
     once, again = call("all_reduce", place(file, 6, 9)), call("all_reduce", place(file, 6, 8))
     records = {0: record(0, once, again, once, again), 1: record(1, once, once)}
     parting = Parting(group="0", at=1, calls={0: again, 1: once})
-    (told,) = tell_progress(Parted(parting, records, str(tmp_path)))
+    (told,) = tell_progress(DecidedParting(parting, records, str(tmp_path)))
     assert told.words == "done so far: all_reduce at train.py:6: rank 0 4 times, rank 1 twice"
 
 
@@ -578,7 +580,11 @@ def test_a_rank_that_is_not_counted_in_the_store_is_named_with_its_way(tmp_path:
         rank: record(
             rank,
             size=3,
-            ways=[Way(before=0, decision=_if(file, 2, "not rows"), yes=rank == 2, no=rank != 2)],
+            ways=[
+                BranchTaken(
+                    before=0, decision=_if(file, 2, "not rows"), yes=rank == 2, no=rank != 2
+                )
+            ],
             changes=[
                 FileChange(before=0, what="sets", path="rows", place=place(file, line))
                 for line in ((4, 8) if rank == 0 else (4,) if rank == 1 else ())
@@ -594,7 +600,7 @@ def test_a_rank_that_is_not_counted_in_the_store_is_named_with_its_way(tmp_path:
     )
 
 
-def ended_after(file: str, line: int, *ways: Way) -> dict[int, RankRecord]:
+def ended_after(file: str, line: int, *ways: BranchTaken) -> dict[int, RankRecord]:
     """Two ranks in one line of a framework, of which rank 1 ends a call earlier."""
     fit = [call("all_reduce", place(file, line)) for _ in range(2)]
     own = [[replace(each, yes=yes, no=2 - yes) for each in ways] for yes in (2, 1)]
@@ -606,7 +612,7 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_loop_that_it_takes_less_o
 ) -> None:
     file = script(tmp_path, FIT)
     loop = Decision(kind="for", file=file, line=4, text="for shard in shards[rank::2]")
-    records = ended_after(file, 6, Way(before=1, decision=loop))
+    records = ended_after(file, 6, BranchTaken(before=1, decision=loop))
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert "`for shard in shards[rank::2]` (train.py:4) has more turns on some ranks" in words
@@ -619,7 +625,9 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherw
 ) -> None:
     file = script(tmp_path, FIT)
     asks = _if(file, 2, "self.global_rank == 1")
-    records = ended_after(file, 6, Way(before=0, decision=asks), Way(before=1, decision=asks))
+    records = ended_after(
+        file, 6, BranchTaken(before=0, decision=asks), BranchTaken(before=1, decision=asks)
+    )
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     assert "`if self.global_rank == 1` (train.py:2)" in found.notes[0].words
     assert found.fix == "decide `if self.global_rank == 1` (train.py:2) alike on all ranks."
@@ -628,8 +636,8 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherw
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))
-    ways = Way(before=0, decision=words), Way(before=0, decision=shards)
-    records = ended_after(file, 7, *ways, Way(before=1, decision=shards))
+    ways = BranchTaken(before=0, decision=words), BranchTaken(before=0, decision=shards)
+    records = ended_after(file, 7, *ways, BranchTaken(before=1, decision=shards))
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     assert "(train.py:5) has more turns on some ranks" in found.notes[0].words
     assert "train.py:5" in str(found.fix)
@@ -639,7 +647,9 @@ def test_what_ranks_only_prepare_otherwise_is_named_without_advice(tmp_path: Pat
     file = script(tmp_path, PREPARES)
     loop = Decision(kind="for", file=file, line=2, text="for word in words[rank]")
     asks = _if(file, 3, "rank == 0")
-    records = ended_after(file, 7, Way(before=0, decision=loop), Way(before=0, decision=asks))
+    records = ended_after(
+        file, 7, BranchTaken(before=0, decision=loop), BranchTaken(before=0, decision=asks)
+    )
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     assert found.notes[0].words == (
         "nothing near the calls differs; long before, ranks differ in "
@@ -655,12 +665,14 @@ def test_an_error_after_which_a_rank_tries_again_is_not_why_it_goes_another_way(
     """Behind the loop an `if` around the call is told; within it, what is tried makes the call."""
     file = script(tmp_path, TRIES)
     fails = Decision(kind="except", file=file, line=5, text="except OSError")
-    caught = Caught(before=0, decision=fails, words="OSError: busy", raised_at=place(file, 4))
+    caught = CaughtError(before=0, decision=fails, words="OSError: busy", raised_at=place(file, 4))
     asks = _if(file, 9, "rank == 0")
     tried = place(file, 10, 4) if at == 8 else place(file, 10)
     records = {
-        0: record(0, call("all_reduce", tried), ways=[Way(before=0, decision=asks, yes=1)]),
-        1: record(1, call("barrier", place(file, 11)), ways=[Way(before=0, decision=asks, no=1)]),
+        0: record(0, call("all_reduce", tried), ways=[BranchTaken(before=0, decision=asks, yes=1)]),
+        1: record(
+            1, call("barrier", place(file, 11)), ways=[BranchTaken(before=0, decision=asks, no=1)]
+        ),
     }
     records[1].caught = [caught]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
@@ -675,7 +687,7 @@ def _ends(file: str, line: int) -> Decision:
 
 def test_an_iterator_that_ends_earlier_is_uneven_and_no_error(tmp_path: Path) -> None:
     file = script(tmp_path, SKIPS)
-    ends = Caught(before=0, decision=_ends(file, 6), words="StopIteration: ")
+    ends = CaughtError(before=0, decision=_ends(file, 6), words="StopIteration: ")
     records = {
         0: record(0, call("all_reduce", place(file, 11))),
         1: record(1, call("barrier", place(file, 12)), ways=[_way(file)], caught=[ends]),
@@ -690,8 +702,8 @@ def test_what_a_rank_leaves_out_of_an_iterator_is_why_it_ends_earlier(tmp_path: 
     file = script(tmp_path, SKIPS)
     skips = Decision(kind="except", file=file, line=8, text="except ValueError")
     caught = [
-        Caught(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 5)),
-        Caught(before=1, decision=_ends(file, 6), words="StopIteration: "),
+        CaughtError(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 5)),
+        CaughtError(before=1, decision=_ends(file, 6), words="StopIteration: "),
     ]
     row = call("all_reduce", place(file, 11))
     records = {
@@ -711,8 +723,8 @@ def test_what_an_iterator_leaves_out_itself_is_why_it_ends_earlier(
     file = script(tmp_path, READS.replace("__next__", name))
     skips = Decision(kind="except", file=file, line=7, text="except ValueError")
     caught = [
-        Caught(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 6)),
-        Caught(before=1, decision=_ends(file, 12), words="StopIteration: "),
+        CaughtError(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 6)),
+        CaughtError(before=1, decision=_ends(file, 12), words="StopIteration: "),
     ]
     row = call("all_reduce", place(file, 14))
     records = {
@@ -728,8 +740,11 @@ def test_what_an_iterator_leaves_out_itself_is_why_it_ends_earlier(
 def test_an_iterator_that_is_begun_once_more_is_no_reason(tmp_path: Path) -> None:
     file = script(tmp_path, ANEW)
     asks = _if(file, 7, "rank == 0")
-    ends = Caught(before=0, decision=_ends(file, 4), words="StopIteration: ")
-    yes, no = Way(before=0, decision=asks, yes=1), Way(before=0, decision=asks, no=1)
+    ends = CaughtError(before=0, decision=_ends(file, 4), words="StopIteration: ")
+    yes, no = (
+        BranchTaken(before=0, decision=asks, yes=1),
+        BranchTaken(before=0, decision=asks, no=1),
+    )
     records = {
         0: record(0, call("all_reduce", place(file, 8)), ways=[yes]),
         1: record(1, call("barrier", place(file, 9)), ways=[no], caught=[ends]),
@@ -740,9 +755,9 @@ def test_an_iterator_that_is_begun_once_more_is_no_reason(tmp_path: Path) -> Non
     assert "`if rank == 0` (train.py:7)" in words
 
 
-def _way(file: str) -> Way:
+def _way(file: str) -> BranchTaken:
     turn = Decision(kind="while", file=file, line=3, text="while True")
-    return Way(before=0, decision=turn, yes=1)
+    return BranchTaken(before=0, decision=turn, yes=1)
 
 
 @pytest.mark.parametrize(
@@ -780,8 +795,10 @@ def test_a_tensor_of_one_shape_in_another_dtype_is_the_same_turn_of_its_loop(
     for each, dtype in zip(more, turns, strict=True):
         each.inputs = (Tensor(dtype=dtype, shape=(4,)),)
     records = {
-        0: record(0, half, ways=[Way(before=0, decision=asked, yes=1)]),
-        1: record(1, call("broadcast", at), *more, ways=[Way(before=0, decision=asked, no=1)]),
+        0: record(0, half, ways=[BranchTaken(before=0, decision=asked, yes=1)]),
+        1: record(
+            1, call("broadcast", at), *more, ways=[BranchTaken(before=0, decision=asked, no=1)]
+        ),
     }
     (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
@@ -833,8 +850,8 @@ def test_numbers_have_four_digits_where_they_still_differ(
 def test_an_error_of_a_framework_has_the_if_since_the_last_call(tmp_path: Path) -> None:
     file = script(tmp_path, FIT)
     fit = call("all_reduce", place(file, 6))
-    early = Way(before=0, decision=_if(file, 9, "rank == 0"), no=1)
-    way = Way(before=1, decision=_if(file, 2, "self.global_rank == 1"), yes=1)
+    early = BranchTaken(before=0, decision=_if(file, 9, "rank == 0"), no=1)
+    way = BranchTaken(before=1, decision=_if(file, 2, "self.global_rank == 1"), yes=1)
     records = {
         0: record(0, fit, ways=[replace(early, yes=1, no=0), replace(way, yes=0, no=1)]),
         1: record(1, fit, ways=[early, way], error="RuntimeError: None", raised_at=place(file, 6)),
@@ -853,9 +870,13 @@ def test_both_ways_of_an_if_that_make_one_call_are_no_call_under_a_condition(
     file = script(tmp_path, BOTH_WAYS)
     asks = _if(file, 1, "rank == 0")
     records = {
-        0: record(0, call("broadcast", place(file, 3)), ways=[Way(before=0, decision=asks, yes=1)]),
+        0: record(
+            0, call("broadcast", place(file, 3)), ways=[BranchTaken(before=0, decision=asks, yes=1)]
+        ),
         1: record(
-            1, call("broadcast", place(file, 6), rows=5), ways=[Way(before=0, decision=asks, no=1)]
+            1,
+            call("broadcast", place(file, 6), rows=5),
+            ways=[BranchTaken(before=0, decision=asks, no=1)],
         ),
     }
     (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
@@ -877,7 +898,7 @@ def test_parts_of_a_model_in_another_order_have_the_loop_that_goes_through_them(
                 call("all_gather_single", at, carries=f"the unit {each}", maker="to")
                 for each in own
             ],
-            ways=[Way(before=0, decision=_if(at.frames[0][0], 9, "x"), yes=1)],
+            ways=[BranchTaken(before=0, decision=_if(at.frames[0][0], 9, "x"), yes=1)],
         )
         for rank, own in enumerate((["large", "small"], ["small", "large"]))
     }
@@ -899,7 +920,7 @@ def test_parts_of_a_model_have_the_if_before_them_and_the_advice_to_decide_it_al
                 call("all_gather_single", at, carries=f"the unit {each}", maker="to")
                 for each in own
             ],
-            ways=[Way(before=0, decision=asks, yes=1 - rank, no=rank)],
+            ways=[BranchTaken(before=0, decision=asks, yes=1 - rank, no=rank)],
         )
         for rank, own in enumerate((["large", "small"], ["small", "large"]))
     }
@@ -914,8 +935,8 @@ def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path:
     wait, reduce = call("barrier", place(file, 4)), call("all_reduce", place(file, 2))
     reduce.group_name = "1"
     records = {
-        0: record(0, reduce, wait, ways=[Way(before=1, decision=asks, yes=1)]),
-        1: record(1, reduce, reduce, ways=[Way(before=1, decision=asks, no=1)]),
+        0: record(0, reduce, wait, ways=[BranchTaken(before=1, decision=asks, yes=1)]),
+        1: record(1, reduce, reduce, ways=[BranchTaken(before=1, decision=asks, no=1)]),
     }
     for each in records.values():
         each.groups[1] = ("1", (0, 1), "")
@@ -933,7 +954,7 @@ def test_a_function_for_one_rank_is_told_with_its_decorator(
         1: record(1, call("all_reduce", place(file, 5))),
     }
     for each in records.values() if decides else ():
-        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+        each.ways = [BranchTaken(before=9, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert "in `report`, which `@rank_zero_only` (train.py:1) runs on some ranks alone" in words
@@ -962,7 +983,7 @@ def test_a_loop_that_a_rank_comes_to_more_often_is_not_why_it_goes_on(tmp_path: 
         1: record(1, call("all_reduce", place(file, 7))),
     }
     for rank, yes, no in turns:
-        records[rank].ways = [Way(before=0, decision=loop, yes=yes, no=no)]
+        records[rank].ways = [BranchTaken(before=0, decision=loop, yes=yes, no=no)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     assert "has more turns" not in " ".join(each.words for each in found.notes)
 
@@ -1010,8 +1031,8 @@ def test_a_collective_that_another_rank_went_past_is_told_with_its_loop(
         0: record(0, call("send", place(file, 5), peer=1)),
         1: record(1, call("all_reduce", place(file, 3, 6))),
     }
-    records[0].ways = [Way(before=0, decision=loop, yes=turns, no=1)]
-    records[1].ways = [Way(before=0, decision=loop, yes=1, no=1)]
+    records[0].ways = [BranchTaken(before=0, decision=loop, yes=turns, no=1)]
+    records[1].ways = [BranchTaken(before=0, decision=loop, yes=1, no=1)]
     waits = _waits(
         "rank 0 waits in `send to 1` for rank 1 to receive",
         "rank 1 waits in `all_reduce` for rank 0 to enter `all_reduce`",
@@ -1035,8 +1056,8 @@ def test_a_loop_of_messages_that_one_end_left_earlier_is_told_with_both(
     if is_fake:  # such ranks go on behind where they would be stuck
         records[0].items.append(call("recv", place(file, 9), peer=1))
         records[1].items.append(call("recv", place(file, 6), peer=0))
-    records[0].ways = [Way(before=0, decision=sends, yes=2, no=1)]
-    records[1].ways = [Way(before=0, decision=takes, yes=turns, no=1)]
+    records[0].ways = [BranchTaken(before=0, decision=sends, yes=2, no=1)]
+    records[1].ways = [BranchTaken(before=0, decision=takes, yes=turns, no=1)]
     waits = _waits(
         "rank 0 waits in `send to 1` for rank 1 to receive",
         "rank 1 waits in `send to 0` for rank 0 to receive",
@@ -1057,8 +1078,8 @@ def test_a_loop_of_one_message_more_is_told_with_that_of_the_rank_that_left(
         0: record(0, call("send", place(file, 3), peer=1)),
         1: record(1, *[call("recv", place(file, 6), peer=0) for _ in range(2)]),
     }
-    records[0].ways = [Way(before=0, decision=sends, yes=1, no=1)]
-    records[1].ways = [Way(before=0, decision=takes, yes=turns)]
+    records[0].ways = [BranchTaken(before=0, decision=sends, yes=1, no=1)]
+    records[1].ways = [BranchTaken(before=0, decision=takes, yes=turns)]
     lacks = replace(
         finding("unmatched_recv", 0, 1),
         notes=(Clause("rank 1 receives from rank 0 in `recv from 0`, and rank 0 never sends"),),
@@ -1081,7 +1102,7 @@ def test_a_way_out_by_a_number_of_each_rank_is_noted(
         rank: record(
             rank,
             call("all_reduce", place(file, 2)),
-            ways=[Way(before=1, decision=asks, no=1, values=(value,))],
+            ways=[BranchTaken(before=1, decision=asks, no=1, values=(value,))],
         )
         for rank, value in enumerate(values)
     }
@@ -1100,7 +1121,7 @@ def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
         rank: record(
             rank,
             call("all_reduce", place(file, *asked_at)),
-            ways=[Way(before=1, decision=asks, no=1, values=(value,))],
+            ways=[BranchTaken(before=1, decision=asks, no=1, values=(value,))],
         )
         for rank, value in enumerate(("0.5", "0.25"))
     }
@@ -1127,7 +1148,7 @@ def test_a_rank_that_leaves_a_framework_earlier_is_told_with_the_line(
         1: record(1, *[call("all_reduce", at)] * passes, call("barrier", place(file, 5))),
     }
     for each in records.values():
-        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+        each.ways = [BranchTaken(before=9, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     assert words in " ".join(each.words for each in found.notes)
     assert ("agree first on what ends it there" in str(found.fix)) is bool(passes)
@@ -1182,8 +1203,8 @@ def test_a_handler_that_some_ranks_register_long_before_is_why_their_calls_diffe
         0: record(0, call("barrier", place(file, 3)), call("all_reduce", place(file, 3))),
         1: record(1, call("barrier", place(file, 3)), call("broadcast", place(file, 4))),
     }
-    records[0].ways = [Way(before=0, decision=asks, yes=1)]
-    records[1].ways = [Way(before=0, decision=asks, no=1)]
+    records[0].ways = [BranchTaken(before=0, decision=asks, yes=1)]
+    records[1].ways = [BranchTaken(before=0, decision=asks, no=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     assert ("what is registered under it (train.py:2) is called later" in told) is is_told
@@ -1201,7 +1222,7 @@ def test_a_call_under_a_context_that_lets_ranks_in_one_by_one_is_told(
         1: record(1, call("broadcast", place(file, *lines))),
     }
     asks = _if(file, 2, "rank == 0")
-    records[0].ways = [Way(before=0, decision=asks, yes=1)]
+    records[0].ways = [BranchTaken(before=0, decision=asks, yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     is_told = "rank 1 waits there to be let in, and never comes to train.py:4" in told
@@ -1220,7 +1241,10 @@ def test_a_message_of_a_framework_that_a_rank_does_not_take_has_the_way_out(
         0: record(0, *[call("send", place(file, 3), peer=1)] * 2),
         1: record(1, *[call("recv", place(file, 7), peer=0)]),
     }
-    records[1].ways = [Way(before=0, decision=asks, no=1), Way(before=1, decision=asks, yes=taken)]
+    records[1].ways = [
+        BranchTaken(before=0, decision=asks, no=1),
+        BranchTaken(before=1, decision=asks, yes=taken),
+    ]
     waits = replace(
         finding("unmatched_send", 0, 1),
         notes=(Clause("rank 0 sends to rank 1 in `isend to 1`, and rank 1 never receives it"),),
@@ -1252,7 +1276,7 @@ def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
     for rank, each in records.items():
         made = FileChange(before=0, what="loads", path=str(batches[rank]), place=place(file, 2, 4))
         each.changes = [made]
-        each.ways = [Way(before=0, decision=_if(file, 9, "x"), yes=1)] * has_ways
+        each.ways = [BranchTaken(before=0, decision=_if(file, 9, "x"), yes=1)] * has_ways
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     words = "the loader made at train.py:2 has 7 batches on rank 0, 5 batches on rank 1"
@@ -1292,7 +1316,7 @@ def test_what_a_late_rank_alone_goes_into_before_it_comes_is_told(
             call("barrier", place(file, 4), began_us=2_000_000 + 9_000_000 * (rank == 0)),
             about={"mode": "fake"},
             timeout_s=4.0,
-            ways=[Way(before=1, decision=asked, yes=int(rank <= own), no=int(rank > own))],
+            ways=[BranchTaken(before=1, decision=asked, yes=int(rank <= own), no=int(rank > own))],
         )
         for rank in (0, 1)
     }
@@ -1333,7 +1357,7 @@ def test_a_function_that_its_decorator_begins_anew_on_one_rank_is_told(
         1: record(1, call("all_gather", prepares), call("all_gather", prepares)),
     }
     for each in records.values():
-        each.ways = [Way(before=0, decision=_if(file, 9, "x"), yes=1)]
+        each.ways = [BranchTaken(before=0, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     assert ("rank 1 has begun `inner` (train.py:3) anew" in told) is is_told
@@ -1348,8 +1372,8 @@ def test_what_ranks_decided_before_they_pass_other_shapes_is_looked_at_first(
         rank: record(rank, call("all_gather", place(file, 3), rows=4 + rank)) for rank in (0, 1)
     }
     asks = _if(file, 1, "memory < 64")
-    records[0].ways = [Way(before=0, decision=asks, yes=1)]
-    records[1].ways = [Way(before=0, decision=asks, no=1)]
+    records[0].ways = [BranchTaken(before=0, decision=asks, yes=1)]
+    records[1].ways = [BranchTaken(before=0, decision=asks, no=1)]
     apart = replace(finding("shape_mismatch", 0, 1), fix="use the same parameters.")
     (found,) = add_reasons([apart], records, str(tmp_path))
     assert found.fix == (
@@ -1382,10 +1406,10 @@ def test_an_if_that_asks_for_the_turn_is_no_reason_where_others_have_left_the_lo
     }
     for rank, each in records.items():
         each.ways = [
-            Way(before=0, decision=loop, yes=3),
-            Way(before=0, decision=asks, yes=1, no=2),
-            Way(before=1, decision=loop, yes=turns[rank] - 3, no=rank),
-            Way(before=1, decision=asks, yes=1 - rank, no=2),
+            BranchTaken(before=0, decision=loop, yes=3),
+            BranchTaken(before=0, decision=asks, yes=1, no=2),
+            BranchTaken(before=1, decision=loop, yes=turns[rank] - 3, no=rank),
+            BranchTaken(before=1, decision=asks, yes=1 - rank, no=2),
         ]
     (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
@@ -1405,12 +1429,12 @@ dist.all_reduce(loss, group=parallel.loss_mesh)
 def test_a_group_that_one_rank_creates_between_calls_is_told_with_the_if(tmp_path: Path) -> None:
     file = script(tmp_path, FLATTENS)
     reduces = call("all_reduce", place(file, 2))
-    made = Blocking(number=9, what=CREATION, place=place(file, 4), group=1, ranks=(0, 1))
+    made = BlockingCall(number=9, what=CREATION, place=place(file, 4), group=1, ranks=(0, 1))
     records = {0: record(0, reduces), 1: record(1, reduces, call("all_reduce", place(file, 2)))}
     records[0].items.append(made)
     asks = _if(file, 3, "rank == 0 and step == 1")
-    records[0].ways = [Way(before=1, decision=asks, yes=1)]
-    records[1].ways = [Way(before=1, decision=asks, no=1)]
+    records[0].ways = [BranchTaken(before=1, decision=asks, yes=1)]
+    records[1].ways = [BranchTaken(before=1, decision=asks, no=1)]
     (found,) = add_reasons([finding("circular_wait", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     assert "rank 0 alone goes into `if rank == 0 and step == 1` (train.py:3)" in told
@@ -1436,9 +1460,13 @@ def test_a_condition_that_calls_a_function_is_told_with_what_that_returns(tmp_pa
     asks = _if(file, 3, "is_due(step, mesh)")
     records = {
         0: record(
-            0, call("all_reduce", place(file, 4)), ways=[Way(before=0, decision=asks, yes=1)]
+            0,
+            call("all_reduce", place(file, 4)),
+            ways=[BranchTaken(before=0, decision=asks, yes=1)],
         ),
-        1: record(1, call("barrier", place(file, 5)), ways=[Way(before=0, decision=asks, no=1)]),
+        1: record(
+            1, call("barrier", place(file, 5)), ways=[BranchTaken(before=0, decision=asks, no=1)]
+        ),
     }
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     expected = "`is_due` returns `step % 2 == 0 and mesh.get_local_rank() == 0` (logs.py:2)"
@@ -1552,9 +1580,9 @@ def test_a_longer_loop_is_told_with_what_ranks_decide_otherwise_before_it(
             rank,
             *[call("all_reduce", place(file, line), maker="to" * (line == 6)) for line in own],
             ways=[
-                Way(before=0, decision=asks, yes=found[rank], no=1 - found[rank]),
-                Way(before=0, decision=turn, yes=1, no=1),
-                Way(before=1, decision=turn, yes=rank),
+                BranchTaken(before=0, decision=asks, yes=found[rank], no=1 - found[rank]),
+                BranchTaken(before=0, decision=turn, yes=1, no=1),
+                BranchTaken(before=1, decision=turn, yes=rank),
             ],
         )
         for rank, own in lines.items()
@@ -1590,7 +1618,7 @@ def test_a_model_that_writes_to_each_ranks_own_end_is_told_with_its_own_line(
         1: record(1, call("all_gather", at), call("all_gather", place(file, 7))),
     }
     for each in records.values():
-        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+        each.ways = [BranchTaken(before=9, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert "rank 1 has left `model.generate(each)` (train.py:3), in which rank 0 still" in words
@@ -1640,8 +1668,8 @@ def test_what_is_given_the_iterator_of_a_loop_on_one_rank_may_take_from_it(
             rank,
             *(call(names[line], place(file, line)) for line in (5, 6 - rank)),
             ways=[
-                Way(before=0, decision=asked, yes=int(rank == 0), no=rank),
-                *(Way(before=at, decision=turn, yes=1) for at in range(1 + rank)),
+                BranchTaken(before=0, decision=asked, yes=int(rank == 0), no=rank),
+                *(BranchTaken(before=at, decision=turn, yes=1) for at in range(1 + rank)),
             ],
         )
         for rank in (0, 1)
@@ -1696,12 +1724,14 @@ def test_a_way_out_past_the_call_that_answers_is_the_cause(tmp_path: Path, *, fo
             0,
             call("all_gather", place(file, 11)),
             ways=[
-                Way(before=0, decision=asks, no=1),
-                Way(before=0, decision=exists, yes=int(found), no=int(not found)),
+                BranchTaken(before=0, decision=asks, no=1),
+                BranchTaken(before=0, decision=exists, yes=int(found), no=int(not found)),
             ],
         ),
         1: record(
-            1, call("barrier", place(file, 3, 10)), ways=[Way(before=0, decision=asks, yes=1)]
+            1,
+            call("barrier", place(file, 3, 10)),
+            ways=[BranchTaken(before=0, decision=asks, yes=1)],
         ),
     }
     (finds,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
@@ -1737,7 +1767,7 @@ def test_a_framework_that_is_made_by_the_rank_is_told_where_nothing_else_is_know
     }
     turn = Decision(kind="for", file=file, line=4, text="for batch in loader")
     for each in records.values():
-        each.ways = [Way(before=0, decision=turn, yes=2, no=1)]
+        each.ways = [BranchTaken(before=0, decision=turn, yes=2, no=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert "calls depends on what differs by rank: `steps = STEPS[int(os.environ[" in words
@@ -1794,8 +1824,8 @@ def test_a_way_out_of_the_loop_of_a_message_is_nearer_than_its_turns(
         2: record(2, meet, size=3),
     }
     for rank, own in records.items():
-        own.ways = [Way(before=0, decision=loop, yes=1 if rank else 2, no=0)]
-        own.ways += [Way(before=0, decision=asks, yes=breaks * (rank == 2), no=rank != 2)]
+        own.ways = [BranchTaken(before=0, decision=loop, yes=1 if rank else 2, no=0)]
+        own.ways += [BranchTaken(before=0, decision=asks, yes=breaks * (rank == 2), no=rank != 2)]
     waits = _waits(
         "rank 0 waits in `recv from 2` (train.py:4) for rank 2 to send",
         "rank 2 waits in `barrier` (train.py:6) for rank 0 to enter `barrier`",
@@ -1890,7 +1920,7 @@ def test_buffers_of_ddp_that_have_another_shape_are_told_with_what_sets_them(
     }
     step = Decision(kind="for", file=at.frames[0][0], line=5, text="for x in batches")
     for rank, own in records.items():
-        own.ways = [Way(before=0, decision=step, yes=1)]
+        own.ways = [BranchTaken(before=0, decision=step, yes=1)]
         if rank in grown:
             own.calls[0].carries = f"the buffers with rope.cos [{8 + rank}]"
     (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
@@ -1928,7 +1958,9 @@ def test_a_switch_of_fsdp_that_ranks_set_otherwise_is_told(
         for rank, last in ((0, 2), (1, 0))
     }
     for rank, own in (0, [False, True]), (1, flags):
-        records[rank].ways = [Way(before=0, decision=passes, yes=flag, no=not flag) for flag in own]
+        records[rank].ways = [
+            BranchTaken(before=0, decision=passes, yes=flag, no=not flag) for flag in own
+        ]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     turn = {
@@ -1959,7 +1991,7 @@ def test_the_loop_of_a_batch_of_messages_is_told_with_what_sets_its_turns(
     ends = [] if waiting else [meet]
     records = {0: record(0, receive, receive, receive), 1: record(1, receive, receive, *ends)}
     for rank, turns in (0, 3), (1, 2):
-        records[rank].ways = [Way(before=0, decision=loop, yes=turns, no=1)]
+        records[rank].ways = [BranchTaken(before=0, decision=loop, yes=turns, no=1)]
     mark = Mark(source=Source(path="scenario.yaml", text=""), line=1, column=1, at="train.py:3")
     pair = f"rank {waiting} receives from rank {1 - waiting}"
     waits = f"{pair} in `batch_isend_irecv`, and rank {1 - waiting} never sends"
@@ -1992,8 +2024,8 @@ def test_two_messages_without_an_end_each_are_told_with_the_if_of_one(tmp_path: 
             *([calls[rank]] if rank in calls else []),
             size=4,
             ways=[
-                Way(before=0, decision=receives, yes=rank == 3, no=rank != 3),
-                Way(before=0, decision=sends, yes=rank == 0, no=rank != 0),
+                BranchTaken(before=0, decision=receives, yes=rank == 3, no=rank != 3),
+                BranchTaken(before=0, decision=sends, yes=rank == 0, no=rank != 0),
             ],
         )
         for rank in range(4)

@@ -30,11 +30,11 @@ from torch_scenarios.record.evidence.initialization import (
 from torch_scenarios.record.evidence.reasons import explain_absence
 from torch_scenarios.record.format import (
     RENDEZVOUS,
-    Blocking,
+    BlockingCall,
+    BranchTaken,
     Decision,
     RankRecord,
     ScriptPlace,
-    Way,
 )
 
 if TYPE_CHECKING:
@@ -164,13 +164,15 @@ def test_a_rank_that_ended_is_told_with_the_way_that_it_alone_went(tmp_path: Pat
     script = tmp_path / "train.py"
     script.write_text(SPARE)
     spare = Decision(kind="if", file=str(script), line=1, text="if job.is_spare")
-    entered = Blocking(number=0, what=RENDEZVOUS, place=ScriptPlace(frames=((str(script), 4, ""),)))
+    entered = BlockingCall(
+        number=0, what=RENDEZVOUS, place=ScriptPlace(frames=((str(script), 4, ""),))
+    )
     records = {
         rank: RankRecord(
             rank=rank,
             world_size=2,
             items=[entered] if rank == 0 else [],
-            ways=[Way(before=0, decision=spare, yes=rank, no=1 - rank)],
+            ways=[BranchTaken(before=0, decision=spare, yes=rank, no=1 - rank)],
         )
         for rank in (0, 1)
     }

@@ -13,12 +13,12 @@ import pytest
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.record.format import read_launch
-from torch_scenarios.record.live import Order, WarmLaunch
+from torch_scenarios.record.live import RunOrder, WarmLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch_scenarios.record.live import Started
+    from torch_scenarios.record.live import RunProcess
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -31,12 +31,12 @@ def launch() -> Iterator[WarmLaunch]:
     found.close()
 
 
-def order(folder: Path, text: str) -> Order:
+def order(folder: Path, text: str) -> RunOrder:
     """Return the order to run a script on one rank."""
     folder.mkdir()
     script = folder / "script.py"
     script.write_text(text, encoding="utf-8")
-    return Order(command=(str(script),), folder=folder, world_size=1, ranks=(0,))
+    return RunOrder(command=(str(script),), folder=folder, world_size=1, ranks=(0,))
 
 
 @pytest.mark.nightly
@@ -54,7 +54,7 @@ def test_a_run_has_its_own_exit_code_after_one_that_was_left(
     assert not _lives(left)
 
 
-def _lives(run: Started) -> bool:
+def _lives(run: RunProcess) -> bool:
     try:
         os.killpg(run.pid, 0)
     except ProcessLookupError:

@@ -14,7 +14,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.operations.base import GroupCreation, Local, Waiting
-from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
+from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall, RecordedWait
 from torch_scenarios.record.program import RecordedProgram, quote
 from torch_scenarios.vocabulary import DTYPES
 
@@ -44,7 +44,7 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
             count += parts
             for part in range(parts):
                 yield _of_call(item, part, at, sizes=sizes)
-        elif isinstance(item, Blocking) and item.what == "init_process_group" and not item.over:
+        elif isinstance(item, BlockingCall) and item.what == "init_process_group" and not item.over:
             return
     for call in _rest_of_batch(record):
         at = _without_batch(quote(call.place.short(home))[1:-1])

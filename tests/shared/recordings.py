@@ -18,7 +18,7 @@ from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.record.fold import project
 from torch_scenarios.record.format import read
-from torch_scenarios.record.live import Order, Started, WarmLaunch, start_ranks
+from torch_scenarios.record.live import RunOrder, RunProcess, WarmLaunch, start_ranks
 from torch_scenarios.record.program import program_of
 
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
@@ -46,7 +46,7 @@ def lacking(script: str, *, live: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunEnd:
     """What `scenario record` said of a script."""
 
     code: int
@@ -84,7 +84,7 @@ class Ran:
 class SharedLaunch(WarmLaunch):
     """A warm process that stays where one of those who share it is done with it."""
 
-    def start(self, order: Order) -> Started:
+    def start(self, order: RunOrder) -> RunProcess:
         """Start a run; a launcher of the user's own starts its ranks itself."""
         return start_ranks(order) if order.own_launcher else super().start(order)
 
@@ -104,12 +104,12 @@ class Recording:
         self._folder = folder
         self.of = cache(self._of)
 
-    def _of(self, script: str, *options: str, **variables: str) -> Ran:
+    def _of(self, script: str, *options: str, **variables: str) -> RunEnd:
         if why := lacking(script, live="--fake" not in options):
             pytest.skip(why)
         return self.record(SCRIPTS / script, *options, **variables)
 
-    def record(self, script: Path, *options: str, **variables: str) -> Ran:
+    def record(self, script: Path, *options: str, **variables: str) -> RunEnd:
         """Record a script, wherever it is."""
         folder = self._folder / f"record{len(list(self._folder.iterdir()))}"
         results = folder / "result.json"
@@ -121,7 +121,7 @@ class Recording:
         )
         assert results.exists(), f"{done.output} {done.exit_code} {done.exception!r}"
         (result,) = json.loads(results.read_text(encoding="utf-8"))["results"]
-        return Ran(
+        return RunEnd(
             code=done.exit_code,
             output=done.stdout,
             errors=done.stderr,

@@ -17,7 +17,7 @@ from tests.simulated.surroundings import surroundings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    Ran = dict[str, Any]
+    RunEnd = dict[str, Any]
 
 pytestmark = pytest.mark.torch
 
@@ -132,7 +132,7 @@ def around() -> dict[str, str]:
         pytest.skip(f"no simulated GPUs: {error}")
 
 
-def run(around: dict[str, str], folder: Path, *words: str, **files: str) -> list[Ran]:
+def run(around: dict[str, str], folder: Path, *words: str, **files: str) -> list[RunEnd]:
     """Run scenarios in the order of their names, in one launch; returns their results."""
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text)
@@ -148,11 +148,11 @@ def run(around: dict[str, str], folder: Path, *words: str, **files: str) -> list
         check=False,
     )
     assert out.exists(), done.stdout + done.stderr
-    results: list[Ran] = json.loads(out.read_text())["results"]
+    results: list[RunEnd] = json.loads(out.read_text())["results"]
     return results
 
 
-def verdicts(results: list[Ran]) -> list[str]:
+def verdicts(results: list[RunEnd]) -> list[str]:
     """Return what was judged, in order."""
     return [result["verdict"] for result in results]
 

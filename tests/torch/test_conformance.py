@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.conformance import document, table
-from torch_scenarios.conformance.document import CaseSeen, Conformance
+from torch_scenarios.conformance.document import CaseOutcome, Conformance
 from torch_scenarios.conformance.run import complete, launch_column, tell_counts
-from torch_scenarios.conformance.table import Cell, Seen
+from torch_scenarios.conformance.table import Cell, CellOutcome
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.files import schema_file
 from torch_scenarios.language import load
@@ -37,14 +37,14 @@ OLD = Conformance(
     torch="2.6.0",
     machine={"cores": "2"},
     cases={
-        "a.yaml::a": CaseSeen(verdict="PASSED", outcome="completes"),
-        "b.yaml::b": CaseSeen(verdict="FAILED", outcome="error", words="it raises"),
-        "gone.yaml::gone": CaseSeen(verdict="PASSED", outcome="deadlock"),
+        "a.yaml::a": CaseOutcome(verdict="PASSED", outcome="completes"),
+        "b.yaml::b": CaseOutcome(verdict="FAILED", outcome="error", words="it raises"),
+        "gone.yaml::gone": CaseOutcome(verdict="PASSED", outcome="deadlock"),
     },
     cells={
-        SUM: Seen(outcome="same"),
-        MEAN: Seen(outcome="refuses", words="unsupported"),
-        MEAN_OF_LONGS: Seen(outcome="refuses", words="unsupported"),
+        SUM: CellOutcome(outcome="same"),
+        MEAN: CellOutcome(outcome="refuses", words="unsupported"),
+        MEAN_OF_LONGS: CellOutcome(outcome="refuses", words="unsupported"),
     },
 )
 NEW = Conformance(
@@ -53,13 +53,13 @@ NEW = Conformance(
     torch="2.14.1",
     machine={"cores": "2"},
     cases={
-        "a.yaml::a": CaseSeen(verdict="PASSED", outcome="completes"),
-        "b.yaml::b": CaseSeen(verdict="PASSED", outcome="completes"),
+        "a.yaml::a": CaseOutcome(verdict="PASSED", outcome="completes"),
+        "b.yaml::b": CaseOutcome(verdict="PASSED", outcome="completes"),
     },
     cells={
-        SUM: Seen(outcome="same"),
-        MEAN: Seen(outcome="same"),
-        MEAN_OF_LONGS: Seen(outcome="same"),
+        SUM: CellOutcome(outcome="same"),
+        MEAN: CellOutcome(outcome="same"),
+        MEAN_OF_LONGS: CellOutcome(outcome="same"),
     },
 )
 
@@ -279,7 +279,7 @@ def test_what_lacks_nothing_is_not_run(file: Path, name: str, words: str) -> Non
     ],
 )
 def test_a_column_is_completed_on_the_same_torch(before: str, now: str, after: str | None) -> None:
-    cases = {"c.yaml::c": CaseSeen(verdict="PASSED")}
+    cases = {"c.yaml::c": CaseOutcome(verdict="PASSED")}
     known = replace(OLD, torch=before, machine={"torch": before})
     seen = replace(NEW, torch=now, machine={"torch": now}, cases=cases)
     if after is None:
@@ -298,8 +298,8 @@ def test_a_run_completes_its_column_and_keeps_those_of_others(tmp_path: Path) ->
     write_sums(tmp_path, "kept", "new", "unclear")
     path = tmp_path / "seen.json"
     torch = metadata.version("torch")
-    kept = {"kept.yaml::kept": CaseSeen(verdict="FAILED", outcome="error", words="that day")}
-    cases = {**kept, "unclear.yaml::unclear": CaseSeen(verdict="INCONCLUSIVE", words="no MPI")}
+    kept = {"kept.yaml::kept": CaseOutcome(verdict="FAILED", outcome="error", words="that day")}
+    cases = {**kept, "unclear.yaml::unclear": CaseOutcome(verdict="INCONCLUSIVE", words="no MPI")}
     built = torch.partition("+")[0]  # as the package has it
     here = replace(NEW, name="here", torch=built, machine={"torch": built}, cases=cases, cells={})
     path.write_text(document.text([OLD, here]), encoding="utf-8")
@@ -309,14 +309,14 @@ def test_a_run_completes_its_column_and_keeps_those_of_others(tmp_path: Path) ->
     found = json.loads(path.read_text(encoding="utf-8"))
     assert [column["name"] for column in found["columns"]] == [OLD.name, "here"]
     after = document.one(f"{path}#here")
-    passed = CaseSeen(verdict="PASSED", outcome="completes")
+    passed = CaseOutcome(verdict="PASSED", outcome="completes")
     assert after.cases == {**kept, "new.yaml::new": passed, "unclear.yaml::unclear": passed}
     assert after.cells[SUM].outcome == "same"
     assert after.cells[MEAN].outcome == "refuses"
 
 
 def of_version(torch: str, **verdicts: str) -> Conformance:
-    cases = {f"{name}.yaml::{name}": CaseSeen(verdict=each) for name, each in verdicts.items()}
+    cases = {f"{name}.yaml::{name}": CaseOutcome(verdict=each) for name, each in verdicts.items()}
     return Conformance(name=f"gloo, torch {torch}", backend="gloo", torch=torch, cases=cases)
 
 
@@ -405,8 +405,10 @@ def test_a_first_case_that_ends_its_launch_leaves_the_column_to_the_next(tmp_pat
 
 def test_why_calls_did_not_run_is_said() -> None:
     seen = {
-        Cell(operation="barrier", op="", dtype="int8"): Seen(outcome="not run", words="no module"),
-        Cell(operation="send", op="", dtype="int8"): Seen(outcome="same"),
+        Cell(operation="barrier", op="", dtype="int8"): CellOutcome(
+            outcome="not run", words="no module"
+        ),
+        Cell(operation="send", op="", dtype="int8"): CellOutcome(outcome="same"),
     }
     assert tell_counts("int8", seen) == "calls of int8: 1 not run, 1 same; because no module"
 

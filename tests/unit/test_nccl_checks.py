@@ -15,7 +15,7 @@ from tests.gpu.pages import Findings
 from tests.gpu.passes import Case, Tally, told
 from tests.gpu.timings import Timing
 from torch_scenarios.conformance import table as cells
-from torch_scenarios.conformance.table import Cell, Seen, every_cell
+from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell
 from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.results import Result
 from torch_scenarios.verdict import Finding, Verdict
@@ -130,7 +130,10 @@ def test_what_passed_has_nothing_to_tell() -> None:
 
 def noted() -> dict[str, object]:
     found = Findings(
-        cells={SUM: Seen(outcome="same"), BITS: Seen(outcome="refuses", words="unsupported: no")},
+        cells={
+            SUM: CellOutcome(outcome="same"),
+            BITS: CellOutcome(outcome="refuses", words="unsupported: no"),
+        },
         tallies=[
             Tally(
                 name="every size",
@@ -210,10 +213,10 @@ def test_of_simulated_gpus_only_what_torch_refuses_is_kept() -> None:
     }
     kept = pages.of_torch_alone(
         {
-            cells_of["a"]: Seen(outcome="refuses", words="unsupported: torch says so"),
-            cells_of["b"]: Seen(outcome="refuses", words="other: NCCL error in: somewhere"),
-            cells_of["c"]: Seen(outcome="differs", words="[1] instead of [2]"),
-            cells_of["d"]: Seen(outcome="not run"),
+            cells_of["a"]: CellOutcome(outcome="refuses", words="unsupported: torch says so"),
+            cells_of["b"]: CellOutcome(outcome="refuses", words="other: NCCL error in: somewhere"),
+            cells_of["c"]: CellOutcome(outcome="differs", words="[1] instead of [2]"),
+            cells_of["d"]: CellOutcome(outcome="not run"),
         }
     )
     assert {cell.operation: seen.outcome for cell, seen in kept.items()} == {

@@ -20,7 +20,7 @@ from torch_scenarios.model.process import Process
 from torch_scenarios.operations.base import Local
 from torch_scenarios.record.fold import Coordinate, count, number, selector
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
     RecordedWait,
@@ -59,7 +59,7 @@ def in_groups(
             if is_own:
                 groups[number_] = (str(number_), part, f"mesh_{name}" if mesh else "undefined")
             items.append(
-                Blocking(
+                BlockingCall(
                     number=number_,
                     what="new_group",
                     place=at(1),

@@ -215,7 +215,9 @@ def places_of(
         if (scenario.backends and backend not in scenario.backends) or scenario.not_for(torch):
             found[key] = None
             continue
-        if backend != OF_TORCH and (OF_TORCH in scenario.expect.backends or _surprises(scenario)):
+        if backend != OF_TORCH and (
+            OF_TORCH in scenario.expect.backends or _is_silent_case(scenario)
+        ):
             found[key] = None
             continue
         analysis = analyse(scenario, limits)
@@ -238,7 +240,7 @@ def _is_open(plan: Plan, predicted: Trace, limits: Limits) -> bool:
     return "completes" in predicted.open or hangs_on_sends(plan, limits)
 
 
-def _surprises(scenario: Scenario) -> bool:
+def _is_silent_case(scenario: Scenario) -> bool:
     """Return whether a case shows what a backend does without a word."""
     return SURPRISE in scenario.tags
 

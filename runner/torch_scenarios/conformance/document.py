@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from torch_scenarios.conformance.table import Cell, Seen, write_scenario
+from torch_scenarios.conformance.table import Cell, CellOutcome, write_scenario
 from torch_scenarios.display import short
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.versions import release_of
@@ -33,10 +33,10 @@ COLUMN = "#"
 SAYS = frozenset({"PASSED", "FAILED"})
 
 
-class CaseSeen(Struct, frozen=True, kw_only=True):
+class CaseOutcome(Struct, frozen=True, kw_only=True):
     """What came of a case of the corpus: its verdict, how the run ended, a reason in words.
 
-    >>> str(CaseSeen(verdict="PASSED", outcome="deadlock"))
+    >>> str(CaseOutcome(verdict="PASSED", outcome="deadlock"))
     'PASSED deadlock'
     """
 
@@ -60,8 +60,8 @@ class Conformance(Struct, frozen=True, kw_only=True):
     backend: str
     torch: str
     machine: Mapping[str, str] = field(default_factory=dict)
-    cases: Mapping[str, CaseSeen] = field(default_factory=dict)
-    cells: Mapping[Cell, Seen] = field(default_factory=dict)
+    cases: Mapping[str, CaseOutcome] = field(default_factory=dict)
+    cells: Mapping[Cell, CellOutcome] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -172,11 +172,11 @@ CellResult = Literal[
 ]
 
 
-class _Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _FilePart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the file as it is written."""
 
 
-class _Column(_Written, frozen=True, kw_only=True):
+class _Column(_FilePart, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1)]
     backend: str
     torch: str
@@ -184,7 +184,7 @@ class _Column(_Written, frozen=True, kw_only=True):
     counts: Mapping[str, Annotated[int, Meta(ge=0)]]
 
 
-class _CaseRow(_Written, frozen=True, kw_only=True):
+class _CaseRow(_FilePart, frozen=True, kw_only=True):
     """A case: its results and their words, each by the name of the column."""
 
     case: str
@@ -192,7 +192,7 @@ class _CaseRow(_Written, frozen=True, kw_only=True):
     words: Mapping[str, str] = field(default_factory=dict)
 
 
-class _CellRow(_Written, frozen=True, kw_only=True):
+class _CellRow(_FilePart, frozen=True, kw_only=True):
     """A call: its results and their words, each by the name of the column."""
 
     operation: str
@@ -202,7 +202,7 @@ class _CellRow(_Written, frozen=True, kw_only=True):
     words: Mapping[str, str] = field(default_factory=dict)
 
 
-class _File(_Written, frozen=True, kw_only=True):
+class _File(_FilePart, frozen=True, kw_only=True):
     """The whole of the file, as schemas/conformance.schema.json says it."""
 
     format: Literal["scenario-conformance"]
@@ -263,7 +263,7 @@ def _column(column: _Column, whole: _File) -> Conformance:
         if name in row.results
     }
     cells = {
-        Cell(operation=row.operation, op=row.op, dtype=row.dtype): Seen(
+        Cell(operation=row.operation, op=row.op, dtype=row.dtype): CellOutcome(
             outcome=row.results[name], words=row.words.get(name, "")
         )
         for row in whole.cells
@@ -279,9 +279,9 @@ def _column(column: _Column, whole: _File) -> Conformance:
     )
 
 
-def _case_seen(result: str, words: str) -> CaseSeen:
+def _case_seen(result: str, words: str) -> CaseOutcome:
     verdict, _, outcome = result.partition(" ")
-    return CaseSeen(verdict=verdict, outcome=outcome, words=words)
+    return CaseOutcome(verdict=verdict, outcome=outcome, words=words)
 
 
 def text(columns: Iterable[Conformance]) -> str:
@@ -321,16 +321,17 @@ def text(columns: Iterable[Conformance]) -> str:
     return written + "\n}\n"
 
 
-def _row(seen: Mapping[str, CaseSeen | Seen | None]) -> dict[str, Any]:
+def _row(seen: Mapping[str, CaseOutcome | CellOutcome | None]) -> dict[str, Any]:
     there = {name: each for name, each in seen.items() if each is not None}
     words = {name: each.words for name, each in there.items() if each.words}
     results = {
-        name: each.outcome if isinstance(each, Seen) else str(each) for name, each in there.items()
+        name: each.outcome if isinstance(each, CellOutcome) else str(each)
+        for name, each in there.items()
     }
     return {"results": results} | ({"words": words} if words else {})
 
 
-def _differ(one: CaseSeen, other: CaseSeen) -> bool:
+def _differ(one: CaseOutcome, other: CaseOutcome) -> bool:
     return str(one) != str(other)
 
 
@@ -358,7 +359,7 @@ def _compare(cases: Iterable[str], chosen: Sequence[Conformance]) -> Iterator[Ra
             yield _make_proposal(case, seen)
 
 
-def _make_proposal(case: str, seen: Sequence[tuple[str, CaseSeen]]) -> RangeProposal:
+def _make_proposal(case: str, seen: Sequence[tuple[str, CaseOutcome]]) -> RangeProposal:
     passes = tuple(version for version, each in seen if each.verdict == "PASSED")
     fails = tuple(version for version, each in seen if each.verdict == "FAILED")
     return RangeProposal(

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.conformance.document import CaseSeen, Conformance, name_of
+from torch_scenarios.conformance.document import CaseOutcome, Conformance, name_of
 from torch_scenarios.conformance.document import one as read_one
-from torch_scenarios.conformance.table import Cell, Seen, every_cell, table
+from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell, table
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.pipeline import run as pipeline
 from torch_scenarios.pipeline.results import (
@@ -62,7 +62,7 @@ def conduct(
     (:func:`is_runnable`). Of a column that is `known` only what it lacks is run, and the rest is
     kept.
     """
-    cells: dict[Cell, Seen] = {}
+    cells: dict[Cell, CellOutcome] = {}
     roots = find_roots(selection)
     if known is not None:
         selection, dtypes = find_missing(known, selection, dtypes)
@@ -183,7 +183,7 @@ def launch_column(
         selection, _ = find_missing(known, selection, ())
     worker = [*launcher, sys.executable, "-m", "torch_scenarios.worker", *arguments]
     waiting = [f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios]
-    cases: dict[str, CaseSeen] = {}
+    cases: dict[str, CaseOutcome] = {}
     with TemporaryDirectory() as folder:
         first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
         printed = ""
@@ -207,7 +207,9 @@ def launch_column(
             waiting = [place for place in waiting if place not in done]
             if waiting and (not whole or not done):
                 words = "its launch ended before it was judged"
-                cases[_place(waiting.pop(0), roots)] = CaseSeen(verdict="INCONCLUSIVE", words=words)
+                cases[_place(waiting.pop(0), roots)] = CaseOutcome(
+                    verdict="INCONCLUSIVE", words=words
+                )
             say(f"{len(cases)} cases seen, {len(waiting)} left")
     return replace(column, name=name or column.name, cases=cases)
 
@@ -220,13 +222,13 @@ def _start(command: Sequence[str]) -> str:
     return "\n  ".join([*reversed(causes.values())][:SHOWN]) or "it printed nothing"
 
 
-class _Ended(Struct, frozen=True):
+class _CaseEnd(Struct, frozen=True):
     """How the run of a case ended."""
 
     outcome: str
 
 
-class _Worded(Struct, frozen=True):
+class _CaseFault(Struct, frozen=True):
     """One thing that is wrong with a case."""
 
     message: str
@@ -238,11 +240,11 @@ class _JudgedCase(Struct, frozen=True):
     file: str
     case: str
     verdict: str
-    problems: tuple[_Worded, ...]
+    problems: tuple[_CaseFault, ...]
     reason: str | None
-    observed: _Ended | None
+    observed: _CaseEnd | None
 
-    def make_entry(self) -> CaseSeen:
+    def make_entry(self) -> CaseOutcome:
         """Return it as an entry of the column."""
         words = self.reason or next((each.message for each in self.problems), "")
         return _see(self.verdict, self.observed.outcome if self.observed else "", words)
@@ -267,12 +269,12 @@ def _read_results(path: Path) -> tuple[list[_JudgedCase], bool]:
         except DocumentError:
             break  # it was killed while it wrote
         whole = line.kind == "end"
-        if line.result is not None and not _never_began(line.result):
+        if line.result is not None and not _is_unstarted(line.result):
             found.append(line.result)
     return found, whole
 
 
-def _never_began(result: _JudgedCase) -> bool:
+def _is_unstarted(result: _JudgedCase) -> bool:
     return result.verdict == "INCONCLUSIVE" and "this launch ended" in str(result.reason)
 
 
@@ -281,13 +283,13 @@ def _place(place: str, roots: list[Path]) -> str:
     return _from(Path(file), case, roots)
 
 
-def _see(verdict: str, outcome: str, words: str) -> CaseSeen:
+def _see(verdict: str, outcome: str, words: str) -> CaseOutcome:
     """Return what a column has of a case: the first line of its words, and none where it passed."""
     short = "" if verdict == "PASSED" else words.partition("\n")[0][:WORDS]
-    return CaseSeen(verdict=verdict, outcome=outcome, words=short)
+    return CaseOutcome(verdict=verdict, outcome=outcome, words=short)
 
 
-def tell_counts(dtype: str, seen: Mapping[Cell, Seen]) -> str:
+def tell_counts(dtype: str, seen: Mapping[Cell, CellOutcome]) -> str:
     """Say what came of the calls of a dtype, and why some did not run."""
     outcomes = [each.outcome for each in seen.values()]
     counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
@@ -306,7 +308,7 @@ def _from(path: Path, case: str, roots: list[Path]) -> str:
     return f"{file.relative_to(root).as_posix()}::{case}"
 
 
-def _case(result: Result) -> CaseSeen:
+def _case(result: Result) -> CaseOutcome:
     verdict = result.verdict
     words = verdict.reason or next((each.prose for each in verdict.findings), "")
     outcome = "" if verdict.observed is None else verdict.observed.outcome

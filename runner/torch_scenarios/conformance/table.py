@@ -56,7 +56,7 @@ class Cell(Struct, frozen=True, kw_only=True, order=True):
         return " ".join(filter(None, (self.operation, self.op, self.dtype)))
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class CellOutcome(Struct, frozen=True, kw_only=True):
     """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it.
 
     The words are the backend's own, shortened: "Invalid scalar type" says more than a code of ours.
@@ -152,10 +152,12 @@ def write_scenario(operation: str, op: str, dtypes: Iterable[str]) -> str:
 
 
 def table(
-    executor: Executor, dtypes: Iterable[str], say: Callable[[str, Mapping[Cell, Seen]], None]
-) -> dict[Cell, Seen]:
+    executor: Executor,
+    dtypes: Iterable[str],
+    say: Callable[[str, Mapping[Cell, CellOutcome]], None],
+) -> dict[Cell, CellOutcome]:
     """Return what came of every cell of some dtypes; `say` hears of each dtype once it is done."""
-    found: dict[Cell, Seen] = {}
+    found: dict[Cell, CellOutcome] = {}
     with tempfile.TemporaryDirectory() as folder:
         for dtype, cells in every_cell(tuple(dtypes)).items():
             seen = {
@@ -170,31 +172,31 @@ def table(
     return found
 
 
-def observe(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+def observe(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, CellOutcome]:
     """Return what came of each cell; cells of one dtype."""
-    found: dict[Cell, Seen] = {}
+    found: dict[Cell, CellOutcome] = {}
     waiting = list(cells)
     for _ in range(ATTEMPTS):
         if not waiting:
             break
         found |= _attempt(launcher, waiting, folder)
         waiting = [cell for cell in waiting if cell not in found]
-    return {cell: found.get(cell, Seen(outcome="not run")) for cell in cells}
+    return {cell: found.get(cell, CellOutcome(outcome="not run")) for cell in cells}
 
 
-def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, CellOutcome]:
     """Run cells until one of them ends the run; what comes after that is not in the result."""
     try:
         planned, by_step = _plan_cells(cells, folder, freely=True)
         observed = launcher.run(planned, simulate(planned))
     except (ScenarioError, OverdueError, UnsupportedError, LaunchError) as error:
         words = str(error).splitlines()[0]
-        return {cell: Seen(outcome="not run", words=words) for cell in cells}
-    got = _by_step(observed)
+        return {cell: CellOutcome(outcome="not run", words=words) for cell in cells}
+    got = _index_events(observed)
     steps: dict[Cell, list[int]] = {}
     for step, cell in by_step.items():
         steps.setdefault(cell, []).append(step)
-    found: dict[Cell, Seen] = {}
+    found: dict[Cell, CellOutcome] = {}
     for cell, own in steps.items():
         here = [rank[step] for step in own for rank in got if step in rank]
         whole = all(any(step in rank for rank in got) for step in own)
@@ -208,7 +210,7 @@ def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, 
     if observed.outcome == "crash":
         # who died tells nothing of the call that killed it: the last one that anybody entered
         culprit = list(found)[-1] if found else cells[0]
-        found[culprit] = Seen(outcome="dies", words=_deaths(observed))
+        found[culprit] = CellOutcome(outcome="dies", words=_deaths(observed))
     return found
 
 
@@ -225,7 +227,7 @@ def _predict(cell: Cell, folder: Path) -> Trace:
     return simulate(_plan_cells([cell], folder, freely=False)[0])
 
 
-def _by_step(trace: Trace) -> list[dict[int, Event]]:
+def _index_events(trace: Trace) -> list[dict[int, Event]]:
     return [{event.index: event for event in rank.events} for rank in trace.ranks]
 
 
@@ -233,26 +235,26 @@ def _deaths(trace: Trace) -> str:
     return "; ".join(f"rank {rank.rank}: {rank.died}" for rank in trace.ranks if rank.died)
 
 
-def _judge(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+def _judge(wanted: Trace, got: list[list[Event | None]]) -> CellOutcome:
     """Return what a cell came to; `got` holds its steps, and each step its event on each rank."""
     happened = [event for step in got for event in step if event is not None]
     stuck = [event for event in happened if event.state in {"blocked", "running"}]
     if stuck:
-        return Seen(outcome="hangs", words=f"{stuck[0].label} never returns")
+        return CellOutcome(outcome="hangs", words=f"{stuck[0].label} never returns")
     refused = [event.failure for event in happened if event.failure is not None]
     if refused:
         words = refused[0].message.splitlines()[0]
-        return Seen(outcome="refuses", words=f"{refused[0].kinds[0]}: {words[:120]}")
+        return CellOutcome(outcome="refuses", words=f"{refused[0].kinds[0]}: {words[:120]}")
     if wanted.outcome != "completes":
         failures = [
             event.failure for rank in wanted.ranks for event in rank.events if event.failure
         ]
         words = failures[0].message if failures else wanted.outcome
-        return Seen(outcome="differs", words=f"it should be refused: {words}")
+        return CellOutcome(outcome="differs", words=f"it should be refused: {words}")
     return _compare(wanted, got)
 
 
-def _compare(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+def _compare(wanted: Trace, got: list[list[Event | None]]) -> CellOutcome:
     """Compare what was stored; the steps of a cell are 0, 1, ... in its own prediction."""
     values = 0
     for rank, predicted in enumerate(wanted.ranks):
@@ -262,13 +264,15 @@ def _compare(wanted: Trace, got: list[list[Event | None]]) -> Seen:
                 if _is_undefined(value):
                     continue
                 values += 1
-                found = _own(event, name)
+                found = _take_result(event, name)
                 if differences(rank, WantedValue(value=value), found, expected.slack.get(name)):
-                    return Seen(outcome="differs", words=_tell_difference(rank, value, found))
-    return Seen(outcome="same" if values else "undefined")
+                    return CellOutcome(
+                        outcome="differs", words=_tell_difference(rank, value, found)
+                    )
+    return CellOutcome(outcome="same" if values else "undefined")
 
 
-def _own(event: Event | None, name: str) -> Any:
+def _take_result(event: Event | None, name: str) -> Any:
     """Return what was written to a cell's tensor, which is numbered otherwise in the long run."""
     letter = name.rstrip("0123456789")
     written = event.writes if event is not None else {}

@@ -418,7 +418,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return the bytes of the tensors that a block's calls take."""
         own = 2 * self.tokens_of(way) * self.hidden // way.tensor
         keys = 4 * self.tokens_of(way) * self.keys // way.tensor
-        tokens = 2 * _even(own // 2 * self.active, way.expert)
+        tokens = 2 * _share_evenly(own // 2 * self.active, way.expert)
         return {
             "rows": own * way.tensor,
             "own_rows": own,
@@ -573,7 +573,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def program(self, way: Candidate, gpu: Gpu) -> str:
         """Return the step of a candidate as a scenario."""
         found = self.load(way, gpu)
-        tensors, steps = self._one_stage(way, found) if way.stages == 1 else self.stages(way, found)
+        tensors, steps = (
+            self._plan_stage(way, found) if way.stages == 1 else self.stages(way, found)
+        )
         names = ("sums",) if way.stages == 1 else ("grads", "expert_grads")
         sums = sum(tensors.get(name, (0, ""))[0] for name in names)
         sent = sum(size for size, _ in tensors.values()) - sums
@@ -598,15 +600,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
             lines.append(f"  {name}: {{shape: {count}, value: 0, dtype: {dtype}}}")
         return "\n".join([*lines, "steps:", *steps]) + "\n"
 
-    def _one_stage(
+    def _plan_stage(
         self, way: Candidate, found: RankLoad
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""
         calls = self.layers // way.together
-        ends = _even(self.ends / way.tensor, way.shards)
+        ends = _share_evenly(self.ends / way.tensor, way.shards)
         tensors: dict[str, tuple[int, str]] = {}
         for name, own, shards in self._sharded(way):
-            whole = _even(way.together * own, shards)
+            whole = _share_evenly(way.together * own, shards)
             tensors |= {
                 f"{name}sent": (2 * whole // shards, "bfloat16"),
                 f"{name}weights": (2 * whole, "bfloat16"),
@@ -614,7 +616,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 f"{name}grads": (4 * whole, "float32"),
                 f"{name}part": (4 * whole // shards, "float32"),
             }
-        whole = _even(way.together * self.parameters_of_block(way)[0], way.shards)
+        whole = _share_evenly(way.together * self.parameters_of_block(way)[0], way.shards)
         tensors |= {
             "ends_sent": (2 * ends // way.shards, "bfloat16"),
             "ends": (2 * ends, "bfloat16"),
@@ -668,7 +670,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         lines = [*body("      "), *scatter("      ")]
         if calls > 1:
             own = way.together * self.parameters_of_block(way)[0]
-            part = _even(own, way.shards) // way.shards
+            part = _share_evenly(own, way.shards) // way.shards
             lines += [
                 f"      - for: {{at: range({calls - 1})}}",
                 "        steps:",
@@ -696,7 +698,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         for (name, mesh, shards), own in zip(dims, map(max, owns), strict=True):
             if own == 0:
                 continue
-            whole = _even(own, shards)
+            whole = _share_evenly(own, shards)
             tensors |= {f"{name}grads": (4 * whole, "float32")}
             tensors |= {f"{name}weights": (2 * whole, "bfloat16")}
             if shards == 1:
@@ -1077,7 +1079,7 @@ def _time(us: float) -> str:
     return f"{number:.6f}".rstrip("0").rstrip(".") + unit
 
 
-def _even(count: float, parts: int) -> int:
+def _share_evenly(count: float, parts: int) -> int:
     """Return a number of elements that so many ranks share evenly."""
     return max(1, round(count / parts)) * parts
 

@@ -39,14 +39,14 @@ ROUNDS = 64
 _Colours = NDArray[np.uint64]
 
 
-class Reduced(Struct, frozen=True):
+class ReducedTraffic(Struct, frozen=True):
     """The traffic of the ranks that are kept; `twins` `[W]` names the kept one of each rank."""
 
     traffic: Traffic
     twins: NDArray[np.int64]
 
 
-def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
+def reduce_ranks(traffic: Traffic, topology: Topology) -> ReducedTraffic | None:
     """Return the traffic of one rank of each class; None where that is no less.
 
     It is not tried where ranks share links (a spine, a NIC of several ranks, a lost NIC): messages
@@ -70,7 +70,7 @@ def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
     chosen = kept[first]
     twins = chosen[np.searchsorted(colours[chosen], colours)]
     twins[kept] = kept
-    return Reduced(_Kept(traffic, topology, colours, kept).traffic(), twins)
+    return ReducedTraffic(_Kept(traffic, topology, colours, kept).traffic(), twins)
 
 
 def _mix(one: Any, other: Any) -> Any:

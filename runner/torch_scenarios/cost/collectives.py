@@ -140,7 +140,7 @@ def _pairwise(ranks: Ranks, size: float) -> Iterator[Stroke]:
         yield Stroke(ranks, np.roll(ranks, -shift), size / n)
 
 
-def _at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
+def _gather_at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
     """Let all others send their parts to the first, at once."""
     if len(ranks) > 1:
         yield Stroke(ranks[1:], np.repeat(ranks[:1], len(ranks) - 1), size / len(ranks))
@@ -148,7 +148,7 @@ def _at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
 
 def _from_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
     """Let the first send their parts to all others, at once."""
-    for step in _at_root(ranks, size):
+    for step in _gather_at_root(ranks, size):
         yield Stroke(step.dst, step.src, step.size)
 
 
@@ -169,7 +169,7 @@ _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
 #: collectives that torch makes of NCCL's messages, in one batch
 _MESSAGES: Mapping[str, Algorithm] = {
     "all_to_all": _pairwise,
-    "gather": _at_root,
+    "gather": _gather_at_root,
     "scatter": _from_root,
 }
 
@@ -185,11 +185,11 @@ ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
     "reduce_scatter": _PARTS,
     "broadcast": _WHOLE,
     "reduce": _WHOLE,
-    "gather": {"direct": _at_root},
+    "gather": {"direct": _gather_at_root},
     "scatter": {"direct": _from_root},
     "all_to_all": {"pairwise": _pairwise},
     "barrier": {"dissemination": _dissemination},
-    "monitored_barrier": {"direct": _at_root},
+    "monitored_barrier": {"direct": _gather_at_root},
 }
 NAMES = ("ring", "tree", "doubling", "halving_doubling", "best")
 
@@ -395,7 +395,7 @@ class CollectiveTimes:
         What the call takes its host comes before (:class:`torch_scenarios.cost.replay.HostTimes`).
         """
         if entry.parts:
-            return self._together(entry)
+            return self._add_times(entry)
         size = 0.0 if isnan(entry.size) else entry.size * self.scale
         asked = (entry.name, size, entry.members)
         if asked not in self._known:
@@ -420,7 +420,7 @@ class CollectiveTimes:
         )
         return interval(kind, plain, nodes, size) if kind and size > 0 else None
 
-    def _together(self, entry: Enter) -> Timing:
+    def _add_times(self, entry: Enter) -> Timing:
         """Return the time of collectives one after the other, as one of objects makes them.
 
         The host reads what the first one gathers before it calls the next.
@@ -436,15 +436,15 @@ class CollectiveTimes:
             return Timing(0.0, "steps")
         plain = kind_of(name)
         ways: Mapping[str, Callable[[str, float, Ranks], Timing | None]] = {
-            "table": self._by_table,
-            "nccl": self._by_nccl,
-            "torch": self._by_torch,
+            "table": self._time_by_table,
+            "nccl": self._time_by_nccl,
+            "torch": self._time_by_torch,
         }
         way = ways.get(self.model)
         found = None if way is None else way(plain, size, ranks)
-        return found or self._by_steps(name, size, ranks)
+        return found or self._time_by_steps(name, size, ranks)
 
-    def _by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
+    def _time_by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tables: Tables = self.topology.tables
         known = tables.get(name) or {}
         if size == 0 and name not in tables:
@@ -464,7 +464,7 @@ class CollectiveTimes:
         model = "table" if take(len(ranks)) is None else "table and tuner"
         return Timing(time_in(known, len(ranks), size, take), model)
 
-    def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
+    def _time_by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         """Return the time by NCCL's tuner; None for what NCCL has no model of.
 
         torch makes `all_to_all`, `gather` and `scatter` of sends and receives in one NCCL group
@@ -525,11 +525,11 @@ class CollectiveTimes:
             return tuple(dict.fromkeys(each.algorithm for each in choices))
         return tuple(ALGORITHMS.get(plain, ()))
 
-    def _by_torch(self, name: str, size: float, ranks: Ranks) -> Timing:
+    def _time_by_torch(self, name: str, size: float, ranks: Ranks) -> Timing:
         hosts = self.topology.node_ranks or self.world_size
         return Timing(torch_time(name, size / 2**30, len(ranks), hosts), "torch", "ring")
 
-    def _by_steps(self, name: str, size: float, ranks: Ranks) -> Timing:
+    def _time_by_steps(self, name: str, size: float, ranks: Ranks) -> Timing:
         known = ALGORITHMS.get(kind_of(name))
         if known is None:
             message = f"no algorithm of {name} is known"

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.cost.classes import Reduced, reduce_ranks
+from torch_scenarios.cost.classes import ReducedTraffic, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.intervals import (
@@ -211,7 +211,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         more = len(steps) - SHOWN_STEPS
         return [*lines, f"          and at {more} more steps"] if more > 0 else lines
 
-    def of_all(self, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
+    def of_all(self, traffic: Traffic, fewer: ReducedTraffic, scale: float) -> Forecast:
         """Return a forecast of the ranks that were kept as one of all: each as its twin.
 
         Times and the path are those of the kept ranks. Calls and bytes are counted over the whole
@@ -259,7 +259,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """
         lines = [
             f"time      {microseconds(self.time)}  (forecast)",
-            *self._worse_lines(),
+            *self._word_degradation(),
             *self._call_lines(),
             f"origin    {self.origin}",
             f"error     {self.error}",
@@ -291,7 +291,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         lines += ["critical path", *(f"  {line}" for line in self._path_lines(labels))]
         return lines
 
-    def _worse_lines(self) -> list[str]:
+    def _word_degradation(self) -> list[str]:
         """Return what is assumed to be worse, and what that makes of the time."""
         if self.worse is None:
             return []
@@ -516,13 +516,15 @@ def forecast(
         return timing.time
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
-    network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
+    network = (
+        _SilentNetwork(topology, traffic.world_size) if only_collectives else collectives.messages
+    )
     fewer = reduce_ranks(traffic, topology)
     played = traffic if fewer is None else fewer.traffic
     found = replay(played, network, time_entry, scale, collectives.launch)
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
-        _some_takes(algorithm, taken, entered, collectives)
+        _refuse_unused_algorithm(algorithm, taken, entered, collectives)
     is_planned = PLANNED in forms
     compared = _find_compared(topology, is_planned=is_planned) if reckoned else (None, None)
     made = _make_forecast(
@@ -563,7 +565,7 @@ def _pauses(traffic: Traffic) -> Iterator[Pause]:
 SMALLEST = 8.0
 
 
-def _some_takes(
+def _refuse_unused_algorithm(
     algorithm: str,
     taken: Sequence[str],
     entered: Mapping[str, Enter],
@@ -586,7 +588,7 @@ def _some_takes(
     raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
 
 
-class _Silent(Network):
+class _SilentNetwork(Network):
     """The network of a program without messages: no link is ever asked for.
 
     A topology of measured tables may have no links at all.
@@ -686,7 +688,7 @@ def _make_forecast(
         steps=steps,
         groups=tuple(each for each in groups if each.part),
         ranks=_ranks(sums, found, network),
-        links=_busy(load, network),
+        links=_rank_links(load, network),
         exact=found.exact,
         replay=found,
         **shares,
@@ -809,14 +811,14 @@ def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
                 posted=event.posted,
                 started=event.started,
                 ended=event.ended,
-                because=_because(event, before, network),
+                because=_explain_start(event, before, network),
             )
         )
         before = event
     return tuple(hops)
 
 
-def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
+def _explain_start(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
     """Return why an event began no earlier."""
     late = event.cause == BY_RECEIVER and event.name is None
     rank = event.target if late else event.source
@@ -833,7 +835,7 @@ def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -
     if event.name is None and event.cause == BY_LINK:
         held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
         return f"waits for link {network.name_of(event.link)}, held by {held}"
-    after = _after(before, rank)
+    after = _word_before(before, rank)
     if event.name is None:
         return f"waits for rank {rank} to post, {after}"
     if event.name == "pause":
@@ -841,7 +843,7 @@ def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -
     return f"waits for rank {rank} to enter, {after}"
 
 
-def _after(event: ReplayEvent, rank: int) -> str:
+def _word_before(event: ReplayEvent, rank: int) -> str:
     """Return what a rank did until then."""
     if event.name == "pause":
         return "which is busy by itself before"
@@ -1046,7 +1048,7 @@ SHOWN_RANKS = 64
 SHOWN_LINKS = 8
 
 
-def _busy(load: Any, network: Network) -> tuple[tuple[str, float], ...]:
+def _rank_links(load: Any, network: Network) -> tuple[tuple[str, float], ...]:
     """Return the busiest links and how long each is held."""
     order = np.argsort(-load, kind="stable")[:SHOWN_LINKS]
     return tuple((network.name_of(int(link)), float(load[link])) for link in order if load[link])

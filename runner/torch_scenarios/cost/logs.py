@@ -105,7 +105,7 @@ def choose_logs(
         of = f"{has}, and not of {asked}" if name == "collective" else f"{has} ranks, not {asked}"
         hint = "take the log of that run" if name == "ranks" else "take the log of its program"
         message = f"{path} is of {of}"
-        raise _wrong(message, hint)
+        raise _refuse(message, hint)
     return merge(
         replace(each, collective=each.collective or collective, ranks=each.ranks or ranks)
         for each in logs
@@ -124,12 +124,12 @@ def tables_of(logs: Iterable[Log]) -> dict[str, dict[int, Table]]:
     for each in known or whole:
         if each.collective is None or each.ranks is None:
             message = f"{each.source} does not say of which collective, or of how many ranks, it is"
-            raise _wrong(message, "keep the lines before its rows, which do")
+            raise _refuse(message, "keep the lines before its rows, which do")
         found.setdefault(name_table(each.collective), {})[each.ranks] = each.table()
     return found
 
 
-def _wrong(message: str, hint: str | None = None) -> ScenarioError:
+def _refuse(message: str, hint: str | None = None) -> ScenarioError:
     return ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
 
 
@@ -263,12 +263,12 @@ class _Reader:
         """Return a log for each row. Raises ScenarioError where there is none."""
         if self.by_host:
             message = f"{self.source} has times of the host's calls (`-C`), not of the collective"
-            raise _wrong(message, "measure without -C")
+            raise _refuse(message, "measure without -C")
         if not self.found:
             message = (
                 f"{self.source} has no row of nccl-tests: size, count, type, redop, root, time, ..."
             )
-            raise _wrong(message, "name the output of *_perf")
+            raise _refuse(message, "name the output of *_perf")
         (only,) = self.programs if len(self.programs) == 1 else (None,)
         collective = None if only is None else PROGRAMS.get(only, only)
         return [replace(each, collective=each.collective or collective) for each in self.found]
@@ -285,7 +285,7 @@ def _from_json(path: Path, text: str) -> list[Log]:
         found = []
     if not found:
         message = f"{path} is neither an output of nccl-tests nor of `scenario bench --json`"
-        raise _wrong(message)
+        raise _refuse(message)
     return found
 
 

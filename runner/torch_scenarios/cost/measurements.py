@@ -58,7 +58,7 @@ class Table(Struct, frozen=True):
                 f"{size:.12g} bytes are beyond the table ({sizes[0]:.12g} to {sizes[-1]:.12g} "
                 "bytes) by more than twice"
             )
-            raise _beyond(message, "measure that size, or forecast another")
+            raise _refuse_size(message, "measure that size, or forecast another")
         if len(sizes) == 1:
             return self.times[0]
         upper = next((at for at, each in enumerate(sizes) if each >= size), len(sizes) - 1)
@@ -70,7 +70,7 @@ class Table(Struct, frozen=True):
                 f"the table has no row between {low:.12g} and {high:.12g} bytes, and {size:.12g} "
                 "is far from both"
             )
-            raise _beyond(message, "measure more sizes")
+            raise _refuse_size(message, "measure more sizes")
         if size <= low * REACH and high > GAP * low:
             return first
         if high > GAP * low:
@@ -131,10 +131,10 @@ def time_in(
     shown = ", ".join(map(str, known))
     if len(known) < 2:
         message = f"the table is of {shown} ranks, and {ranks} take part"
-        raise _beyond(message, "measure that number of ranks")
+        raise _refuse_size(message, "measure that number of ranks")
     if not known[0] / REACH <= ranks <= known[-1] * REACH:
         message = f"{ranks} ranks are beyond the tables ({shown} ranks) by more than twice"
-        raise _beyond(message, "measure that number of ranks")
+        raise _refuse_size(message, "measure that number of ranks")
     upper = next((at for at, each in enumerate(known) if each >= ranks), len(known) - 1)
     upper = max(1, upper)
     low, high = known[upper - 1], known[upper]
@@ -142,7 +142,7 @@ def time_in(
     return first + (ranks - low) / (high - low) * (last - first)
 
 
-def _beyond(message: str, hint: str) -> ScenarioError:
+def _refuse_size(message: str, hint: str) -> ScenarioError:
     return ScenarioError([Problem(code="beyond_the_table", message=message, hint=hint)])
 
 

@@ -15,21 +15,21 @@ UNKNOWN = (
 )
 
 
-class Refused(Exception):
+class CostRefusedError(Exception):
     """The program has no cost: it is wrong, or does not complete."""
 
 
 def structure_of(trace: Trace) -> Structure:
-    """Return what the program of a predicted trace costs. Raises Refused where it has no cost."""
+    """Return what a program costs, by its predicted trace. Raises CostRefusedError."""
     wrong = [each for each in trace.diagnoses if not each.optional]
     if wrong:
         first = wrong[0]
         names = ", ".join(dict.fromkeys(each.name for each in wrong))
         message = f"a program with {names} has no cost\n{first.prose}"
-        raise Refused(message)
+        raise CostRefusedError(message)
     if trace.outcome != "completes" or trace.traffic is None:
         message = f"a program that ends in {trace.outcome} has no cost"
-        raise Refused(message)
+        raise CostRefusedError(message)
     return trace.traffic.structure
 
 

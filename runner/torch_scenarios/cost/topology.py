@@ -854,12 +854,12 @@ class _Reader:
             if count < 2:
                 self.wrong("a table is for a number of ranks, from 2 up", key.mark)
                 continue
-            table = self._one_table(given, collective, count)
+            table = self._read_table(given, collective, count)
             if table is not None:
                 found[count] = table
         return found
 
-    def _one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
+    def _read_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""
         if isinstance(node, Node):
             rows = []

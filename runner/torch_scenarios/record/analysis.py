@@ -58,7 +58,7 @@ from torch_scenarios.record.findings import (
     verdict_on_records,
 )
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     LaunchRecord,
     RankRecord,
     RecordedCall,
@@ -77,8 +77,8 @@ from torch_scenarios.record.live import (
     JOIN_S,
     JOINED,
     Launcher,
-    Order,
-    Ran,
+    RunEnd,
+    RunOrder,
     place_of,
     prepare,
     run,
@@ -88,7 +88,7 @@ from torch_scenarios.record.scratch import SCRATCH
 from torch_scenarios.verdict import Finding, Verdict
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class JudgedRecord(Struct, frozen=True, kw_only=True):
     """What came of a record: its scenario, and the result with the words for a person.
 
     `scenario` is None where the record could not be made into one.
@@ -104,16 +104,16 @@ class Judged(Struct, frozen=True, kw_only=True):
         return self.result.verdict.status == "FAILED"
 
 
-class Recorded(Struct, frozen=True, kw_only=True):
+class RecordedRun(Struct, frozen=True, kw_only=True):
     """A program that was run and recorded: its records, how it ran, and what came of it.
 
     `records` are by rank of the world, `notes` lines for a person, `path` the scenario that was
     written, `home` the folder that places such as `train.py:19` are relative to.
     """
 
-    judged: Judged
+    judged: JudgedRecord
     records: dict[int, RankRecord]
-    ran: Ran
+    ran: RunEnd
     notes: tuple[str, ...]
     path: Path
     home: str
@@ -141,12 +141,12 @@ NOTHING = "no rank communicated: nothing is recorded"
 
 
 def record(
-    order: Order,
+    order: RunOrder,
     *,
     notice: Callable[[str], None] = lambda _: None,
     start: Launcher | None = None,
     limits: Limits = DEFAULT,
-) -> Recorded:
+) -> RecordedRun:
     """Run a program, judge its record and write its scenario beside that.
 
     Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates,
@@ -182,7 +182,9 @@ def record(
     if wrong:
         result = judge_start(records, path, wrong, script=script)
         path.write_text(result.program.text, encoding="utf-8")
-        return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+        return RecordedRun(
+            judged=result, records=records, ran=ran, notes=notes, path=path, home=home
+        )
     observed = None
     if not order.fake:
         observed = make_trace(
@@ -199,13 +201,13 @@ def record(
     result = add_why(result, records, home)
     notes = (*notes, *(() if result.found else _list_other_ways(records, home)))
     result = _with_processes(result, records, ran, home)
-    ranks, outside = _outside(ran, records)
+    ranks, outside = _find_outside(ran, records)
     waits: tuple[str, ...] = ()
     if outside:
         stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
         waits = tuple(explain_idle(records, stacks, ran.programs, home))
         if result.result.verdict.status == "INCONCLUSIVE":
-            result = _because(result, outside)
+            result = _put_reason(result, outside)
         else:
             notes = (*notes, outside)
     result = _cut_off(result, ran)
@@ -217,17 +219,17 @@ def record(
                 "`--join` runs it again with fake ranks, and tells what the ranks would do next"
             ]
         notes = (*notes, *lines)
-    result, weighed = _on_gpu(order, result, records)
+    result, weighed = _word_kernels(order, result, records)
     notes = (*notes, *weighed)
     path.write_text(result.program.text, encoding="utf-8")
-    return Recorded(
+    return RecordedRun(
         judged=result, records=records, ran=ran, notes=notes, path=path, home=home, waits=waits
     )
 
 
 def _with_processes(
-    result: Judged, records: Mapping[int, RankRecord], ran: Ran, home: str
-) -> Judged:
+    result: JudgedRecord, records: Mapping[int, RankRecord], ran: RunEnd, home: str
+) -> JudgedRecord:
     """Return a result with what the processes show: forks, programs, and locks on files.
 
     None of these is a call of torch, so that no scenario has them: a worker of a DataLoader that
@@ -253,9 +255,9 @@ def _with_processes(
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
-def _on_gpu(
-    order: Order, result: Judged, records: Mapping[int, RankRecord]
-) -> tuple[Judged, tuple[str, ...]]:
+def _word_kernels(
+    order: RunOrder, result: JudgedRecord, records: Mapping[int, RankRecord]
+) -> tuple[JudgedRecord, tuple[str, ...]]:
     """Return a result whose scenario is a step with its kernels, where these were reckoned."""
     if not order.gpu or result.found:
         return result, ()
@@ -323,7 +325,7 @@ class Questions(Struct, frozen=True):
     rank may compute, load data or write a checkpoint.
     """
 
-    order: Order
+    order: RunOrder
     path: Path
     limits: Limits
 
@@ -371,7 +373,7 @@ class Questions(Struct, frozen=True):
 def wrong_start(
     folder: Path,
     launch: LaunchRecord,
-    order: Order | None = None,
+    order: RunOrder | None = None,
     *,
     is_whole: bool = False,
     is_cut_off: bool = False,
@@ -402,7 +404,7 @@ def wrong_start(
 
 def judge_start(
     records: Mapping[int, RankRecord], path: Path, wrong: Sequence[Finding], *, script: str
-) -> Judged:
+) -> JudgedRecord:
     """Return the verdict on ranks that never met: there is no program of theirs yet.
 
     Its scenario is one of all ranks and no steps, so that reports need no other case.
@@ -419,8 +421,8 @@ def judge_start(
 
 
 def _run(
-    order: Order, asked: Questions, notice: Callable[[str], None], start: Launcher | None
-) -> Ran:
+    order: RunOrder, asked: Questions, notice: Callable[[str], None], start: Launcher | None
+) -> RunEnd:
     """Run a program, and keep the records of its newest launch where it was started anew.
 
     torchrun with `--max-restarts` starts all ranks again after one has failed.
@@ -440,7 +442,7 @@ def _list_other_ways(records: Mapping[int, RankRecord], home: str) -> list[str]:
 MOST_OUTSIDE = 8
 
 
-def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int], str]:
+def _find_outside(ran: RunEnd, records: Mapping[int, RankRecord]) -> tuple[Sequence[int], str]:
     """Return which ranks were outside of any call at the end, and in words where; or nothing."""
     if ran.launch.outside:
         ranks = ran.launch.outside
@@ -464,14 +466,14 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
     for rank in sorted(ranks):
         alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
     lines = [
-        f"{_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
+        f"{_word_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
         + (f", at {place}" if place else "")
         for place, who in [*alike.items()][:MOST_OUTSIDE]
     ]
     return ranks, "; ".join([*lines, why]) if lines else ""
 
 
-def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
+def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) -> JudgedRecord:
     """Return a result whose first finding says where the ranks part, and why.
 
     "Rank 1 does not come to this all_reduce" is what the calls show. Why, the script shows: rank 1
@@ -499,7 +501,7 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
-def _cut_off(result: Judged, ran: Ran) -> Judged:
+def _cut_off(result: JudgedRecord, ran: RunEnd) -> JudgedRecord:
     """Return a result that is in doubt where nothing is wrong in a run that was ended before."""
     verdict = result.result.verdict
     if verdict.status != "PASSED" or not (ran.timed_out or ran.endless):
@@ -513,19 +515,19 @@ def _cut_off(result: Judged, ran: Ran) -> Judged:
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
-def _because(result: Judged, words: str) -> Judged:
+def _put_reason(result: JudgedRecord, words: str) -> JudgedRecord:
     """Return a result that is in doubt with a better reason for that."""
     verdict = replace(result.result.verdict, reason=words)
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
 def _complete(
-    order: Order,
+    order: RunOrder,
     records: Mapping[int, RankRecord],
-    result: Judged,
+    result: JudgedRecord,
     start: Launcher | None,
     limits: Limits,
-) -> tuple[Judged, list[str]]:
+) -> tuple[JudgedRecord, list[str]]:
     """Return what came of a stuck record whose rest is known, and the rest of each rank in words.
 
     The script runs once more, on fake ranks: where each rank's record is how that begins, that is
@@ -538,7 +540,7 @@ def _complete(
     folder = order.folder / JOINED
     script, home = script_of(order, records)
     jobs = min(os.cpu_count() or 1, 8)
-    again: Order = replace(
+    again: RunOrder = replace(
         order, folder=folder, fake=True, jobs=jobs, keep=False, max_seconds=JOIN_S, silent=True
     )
     try:
@@ -550,7 +552,7 @@ def _complete(
     for rank, record in sorted(records.items()):
         own, all_of_it = record.calls, whole[rank].calls if rank in whole else []
         for at, call in enumerate(own):
-            if at >= len(all_of_it) or _same_call(call) != _same_call(all_of_it[at]):
+            if at >= len(all_of_it) or _describe_call(call) != _describe_call(all_of_it[at]):
                 text = f"{call.operation} ({call.place.short(home)})"
                 words = f"fake ranks go another way than the run: rank {rank} at {text}"
                 return result, [f"{words}; see {folder / 'output.log'}"]
@@ -560,10 +562,10 @@ def _complete(
     found = add_why(found, whole, home)
     alike: dict[str, list[int]] = {}
     for rank, record in sorted(records.items()):
-        rest = _rest(whole[rank].calls[len(record.calls) :], home)
+        rest = _word_next_calls(whole[rank].calls[len(record.calls) :], home)
         alike.setdefault(rest, []).append(rank)
     shown = [
-        f"{_several(ranks)} would go on with {rest}"
+        f"{_word_several(ranks)} would go on with {rest}"
         for rest, ranks in [*alike.items()][:MOST_RESTS]
     ]
     if len(alike) > MOST_RESTS:
@@ -573,7 +575,7 @@ def _complete(
     return replace(chosen, result=replace(chosen.result, verdict=verdict)), shown
 
 
-def _same_call(call: RecordedCall) -> tuple[Any, ...]:
+def _describe_call(call: RecordedCall) -> tuple[Any, ...]:
     """Return what is the same of a call on real ranks and on fake ones.
 
     Not its values, nor its memory.
@@ -582,7 +584,7 @@ def _same_call(call: RecordedCall) -> tuple[Any, ...]:
     return call.operation, call.group, call.peer, call.root, call.tag, tensors
 
 
-def _rest(calls: Sequence[RecordedCall], home: str) -> str:
+def _word_next_calls(calls: Sequence[RecordedCall], home: str) -> str:
     """Return the next calls of a rank in words, the first few with their places."""
     if not calls:
         return "no other call"
@@ -603,7 +605,7 @@ class NothingRecordedError(Exception):
         self.code = code
 
 
-def script_of(order: Order, records: Mapping[int, RankRecord]) -> tuple[str, str]:
+def script_of(order: RunOrder, records: Mapping[int, RankRecord]) -> tuple[str, str]:
     """Return the script of a run, and the folder that its places are relative to."""
     if order.own_launcher:
         return find_script(records)
@@ -622,7 +624,7 @@ def find_script(records: Mapping[int, RankRecord], otherwise: str = "") -> tuple
     return str(path), home
 
 
-def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
+def _notes(order: RunOrder, records: Mapping[int, RankRecord]) -> list[str]:
     notes = []
     if order.cuda_as_cpu:
         notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
@@ -650,7 +652,7 @@ def judge_records(
     folder: str = "",
     limits: Limits = DEFAULT,
     see: Callable[[Scenario], Scenario] = lambda each: each,
-) -> Judged:
+) -> JudgedRecord:
     """Return the verdict on the records of a program; its scenario would stand at `path`.
 
     `script` is the name of the result, `folder` the one that places are relative to, `see` may say
@@ -674,9 +676,9 @@ def judge_records(
     verdict = replace(
         verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False
     )
-    verdict = _in_doubt(verdict, records, scenario, folder)
+    verdict = _doubt(verdict, records, scenario, folder)
     result = replace(case_result(scenario, verdict, analysis.duration_s), file=script, case=script)
-    return Judged(program=program, scenario=scenario, result=result)
+    return JudgedRecord(program=program, scenario=scenario, result=result)
 
 
 def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
@@ -716,7 +718,7 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             kept = items[source, parts[source]] = [
                 item
                 for item in records[source].items
-                if isinstance(item, Blocking) or id(item) in chosen
+                if isinstance(item, BlockingCall) or id(item) in chosen
             ]
         found[rank] = RankRecord(
             rank=rank,
@@ -740,7 +742,7 @@ def _list_completed(record: RankRecord) -> Iterator[tuple[frozenset[int], list[R
         yield frozenset(groups[key]), calls
 
 
-def _in_doubt(
+def _doubt(
     verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario, folder: str
 ) -> Verdict:
     """Return INCONCLUSIVE where nothing was found and the record is not the whole program.
@@ -772,12 +774,12 @@ def _in_doubt(
         are, do = ("is", "it does") if len(records) == 1 else ("are", "these do")
         reason = (
             f"{len(records)} of {scenario.world_size} ranks {are} recorded: nothing is wrong with "
-            f"what {do}; {_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+            f"what {do}; {_word_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
         )
     else:
         reason = (
-            f"the record of {_several(ended)} ends before the program does, and nothing is wrong "
-            "with what is in it"
+            f"the record of {_word_several(ended)} ends before the program does, and nothing is "
+            "wrong with what is in it"
         )
         raised = _tell_raised(records, folder)
         reason += f"; {raised}" if raised else ""
@@ -793,7 +795,7 @@ def _tell_raised(records: Mapping[int, RankRecord], folder: str) -> str:
     return f"rank {raised.rank} raised {raised.error}" + (f" ({where})" if where else "")
 
 
-def _several(ranks: Sequence[int]) -> str:
+def _word_several(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:6]))
     more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""
     return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"

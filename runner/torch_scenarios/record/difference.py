@@ -29,7 +29,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.operations.base import Compound, GroupCreation, Local, Waiting
 from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
     RecordedWait,
@@ -210,7 +210,7 @@ def side_of(path: Path) -> ComparedProgram:
     Raises ScenarioError where it is neither.
     """
     if path.suffix in {".yaml", ".yml"}:
-        return _side_of_scenario(path, _only(load(path), path))
+        return _side_of_scenario(path, _read_only_case(load(path), path))
     records = read(path) if path.is_dir() and is_record(path) else read_dumps(path)
     world = max(each.world_size for each in records.values())
     lines = {rank: tuple(_list_recorded(each)) for rank, each in records.items()}
@@ -227,7 +227,7 @@ def as_scenario(path: Path) -> ComparedProgram:
     text = program_of(records, folder=home).text
     limits = replace(DEFAULT, max_ranks=max(DEFAULT.max_ranks, world))
     found = load_content(path / "scenario.yaml", text.encode(), limits=limits)
-    whole = _side_of_scenario(path, _only(found, path))
+    whole = _side_of_scenario(path, _read_only_case(found, path))
     return replace(whole, lines={rank: whole.lines[rank] for rank in records})
 
 
@@ -238,7 +238,7 @@ def sides_of(a: Path, b: Path) -> tuple[ComparedProgram, ComparedProgram]:
     return side_of(a), side_of(b)
 
 
-def _only(scenarios: Sequence[Scenario], path: Path) -> Scenario:
+def _read_only_case(scenarios: Sequence[Scenario], path: Path) -> Scenario:
     if len(scenarios) != 1:
         message = f"{path}: it has {len(scenarios)} cases; two programs are compared"
         raise ScenarioError([Problem(code="selection", message=message)])
@@ -257,7 +257,7 @@ def _list_recorded(record: RankRecord) -> Iterator[CalledLine]:
             yield CalledLine(parts=_write_call(item, record.world_size), place=place)
         elif isinstance(item, RecordedWait):
             yield CalledLine(parts=("wait",), place=place)
-        elif isinstance(item, Blocking) and item.ranks is not None:
+        elif isinstance(item, BlockingCall) and item.ranks is not None:
             yield CalledLine(parts=(item.what, str(list(item.ranks))), place=place)
     if record.ending == "raised" and record.error is not None:
         yield CalledLine(parts=(f"{RAISES}{record.error}",), place=record.raised_at.short(home))
@@ -336,7 +336,7 @@ def _make_key(call: Call) -> tuple[str, ...]:
         return (call.operation.name,)  # what a file calls its work is its own
     parts = [call.operation.name]
     for name, value in sorted(call.entry.arguments.items()):
-        if name == "group" or (_plain(value) and value in _DEFAULTS):
+        if name == "group" or (_is_plain(value) and value in _DEFAULTS):
             continue
         parts.append(f"{name} {_value(value)}")
     if call.entry.group.name != WORLD:
@@ -347,7 +347,7 @@ def _make_key(call: Call) -> tuple[str, ...]:
 _DEFAULTS = (None, False, "sum", 0)
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | str)
 
 
@@ -360,7 +360,7 @@ def _value(value: Any) -> str:
         return " ".join(
             f"{key} {_value(each)}"
             for key, each in value.items()
-            if not (_plain(each) and each in _DEFAULTS)
+            if not (_is_plain(each) and each in _DEFAULTS)
         )
     return str(value)
 
@@ -412,7 +412,7 @@ def _of_rank(
     came = [at for at, each in enumerate(edits) if each.kind == "added"]
     for at, old in enumerate(edits):
         if old.kind == "removed" and old.a is not None:
-            same = (other for other in came if _what(edits[other]) == old.a.what)
+            same = (other for other in came if _word_call(edits[other]) == old.a.what)
             new = next(same, None)
             if new is not None:
                 came.remove(new)
@@ -444,7 +444,7 @@ def _edits_until_raised(
     yield ProgramDifference(kind="raised", ranks=(), position=end, b=raised, missing=missing)
 
 
-def _what(added: ProgramDifference) -> str:
+def _word_call(added: ProgramDifference) -> str:
     return "" if added.b is None else added.b.what
 
 
@@ -487,7 +487,7 @@ def _edits(one: Sequence[CalledLine], two: Sequence[CalledLine]) -> Iterator[Pro
             )
             continue
         pairs: Iterable[tuple[CalledLine | None, CalledLine | None]]
-        if tag == "replace" and j - i == m - k and _alike(left[i:j], right[k:m]):
+        if tag == "replace" and j - i == m - k and _is_pairwise(left[i:j], right[k:m]):
             pairs = list(zip(left[i:j], right[k:m], strict=True))
         else:
             pairs = [*((each, None) for each in left[i:j]), *((None, each) for each in right[k:m])]
@@ -529,7 +529,7 @@ def _repeats(lines: Sequence[CalledLine], period: int) -> bool:
     return all(one == two for one, two in zip(lines[:-period], lines[period:], strict=True))
 
 
-def _alike(left: Sequence[CalledLine], right: Sequence[CalledLine]) -> bool:
+def _is_pairwise(left: Sequence[CalledLine], right: Sequence[CalledLine]) -> bool:
     """Whether calls that differ are pairwise of one operation: then their arguments changed."""
     return all(one.parts[0] == two.parts[0] for one, two in zip(left, right, strict=True)) or (
         len(left) == 1 and left[0].what != right[0].what

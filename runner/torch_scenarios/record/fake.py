@@ -31,7 +31,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, States
+from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
 from torch_scenarios.record.shim import on_gloo
 
@@ -63,7 +63,7 @@ class NeverError(Exception):
 class FileMailbox:
     """Small values between the ranks, a file each."""
 
-    def __init__(self, folder: Path, rank: int, ranks: list[int], board: States) -> None:
+    def __init__(self, folder: Path, rank: int, ranks: list[int], board: RankStates) -> None:
         """Begin with nothing put."""
         self._folder = folder
         self._rank, self._ranks, self._board = rank, ranks, board
@@ -288,7 +288,7 @@ class Exchange:
         row = out[0].numel() if out.dim() and out.shape[0] else 1
         found = []
         for rank in sorted(parts):
-            given = _flat(parts[rank][1], out.dtype, torch)
+            given = _flatten(parts[rank][1], out.dtype, torch)
             splits = parts[rank][0]["in"] or [given.numel() // row // size] * size
             start = sum(splits[:me]) * row
             found.append(given[start : start + splits[me] * row])
@@ -335,7 +335,7 @@ class Exchange:
     def _take(self, place: str, tensor: Any) -> None:
         content = self._mailbox.take(place)
         if len(content) == tensor.nbytes:
-            given = _flat(content, tensor.dtype, self._torch)
+            given = _flatten(content, tensor.dtype, self._torch)
             with self._torch.no_grad():  # a pipeline's buffer may be a leaf that has a gradient
                 tensor.copy_(given.reshape(tensor.shape))
 
@@ -437,7 +437,7 @@ def _bytes(tensor: Any) -> bytes:
     return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _flat(content: bytes, dtype: Any, torch: Any) -> Any:
+def _flatten(content: bytes, dtype: Any, torch: Any) -> Any:
     if not content:
         return torch.empty(0, dtype=dtype)
     if len(content) % dtype.itemsize:
@@ -452,7 +452,7 @@ def _part(given: tuple[dict[str, Any], bytes], at: int, like: Any) -> Any:
     if at >= len(sizes):
         raise NeverError(about["op"])
     start = sum(sizes[:at])
-    found = _flat(content[start : start + sizes[at]], like.dtype, torch)
+    found = _flatten(content[start : start + sizes[at]], like.dtype, torch)
     if not found.numel() <= like.numel():
         raise NeverError(about["op"])
     return found
@@ -483,7 +483,7 @@ def _reduce(torch: Any, op: Any, parts: list[Any]) -> Any:
             return stacked.sum(0).to(stacked.dtype)
 
 
-def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> None:
+def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -> None:
     """Let this process be a rank of a fake world."""
     dist: Any = torch.distributed
     module = dist.distributed_c10d
@@ -745,7 +745,7 @@ def _share_keys(dist: Any, fake: Any, path: str) -> None:
                 setattr(kind, name, share(name, getattr(kind, name)))
 
 
-def _tell_sleeps(rank: int, board: States) -> None:
+def _tell_sleeps(rank: int, board: RankStates) -> None:
     """Let the board know until when the main thread sleeps: that is over by itself."""
     sleep = time.sleep
 

@@ -23,7 +23,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
     MESSAGES,
-    Blocking,
+    BlockingCall,
     JoinedProgram,
     RankRecord,
     RecordedCall,
@@ -78,7 +78,7 @@ def verdict_on_records(
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
     lines = []
-    apart = _of_one_line(_of_one_mistake(_in_step(findings, records, folder)))
+    apart = _of_one_line(_of_one_mistake(_list_findings(findings, records, folder)))
     for finding in (*apart, *rest):
         prose, more = finding.prose, finding.help
         fix = finding.fix
@@ -173,7 +173,7 @@ class _Parting(Struct, frozen=True, kw_only=True):
         return sorted(((who, at) for at, who in found.items()), key=lambda each: len(each[0]))
 
 
-def _in_step(
+def _list_findings(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> Iterator[Finding]:
     """Yield the findings; of calls of different lines that meet one alone, and nothing after it."""
@@ -201,7 +201,7 @@ def _in_step(
             parted.append((parting, [finding]))
             found.append(parted[-1])
     whole = [
-        each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
+        each if isinstance(each, Finding) else _report_parting(*each, records, folder)
         for each in found
     ]
     yield from _of_one_race(whole, records, folder)
@@ -353,7 +353,7 @@ def _find_handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
     }
 
 
-def _out_of_step(
+def _report_parting(
     parting: _Parting,
     findings: Sequence[Finding],
     records: Mapping[int, RankRecord],
@@ -736,12 +736,14 @@ def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding 
 
 def _is_shutdown(item: object) -> bool:
     """Whether an item of a record is a call of `rpc.shutdown`."""
-    return isinstance(item, Blocking) and item.what == f"{PREFIX}shutdown"
+    return isinstance(item, BlockingCall) and item.what == f"{PREFIX}shutdown"
 
 
 def _has_rpc(record: RankRecord) -> bool:
     """Whether a rank calls `torch.distributed.rpc`."""
-    return any(isinstance(each, Blocking) and each.what.startswith(PREFIX) for each in record.items)
+    return any(
+        isinstance(each, BlockingCall) and each.what.startswith(PREFIX) for each in record.items
+    )
 
 
 def tell_rpc(records: Mapping[int, RankRecord]) -> list[str]:
@@ -952,6 +954,6 @@ def tell_position(record: RankRecord, folder: str = "") -> str:
         call = next((each for each in record.calls if each.number in last.numbers), None)
         what = f"wait for {call.operation}" if call else "wait"
     else:
-        assert isinstance(last, Blocking)
+        assert isinstance(last, BlockingCall)
         what = last.what
     return f"{what} ({where})" if where else what

@@ -85,7 +85,7 @@ def _fold(ids: Any, known: list[Hashable], found: list[Folded]) -> None:
     work: list[tuple[Any, bool]] = [(ids, False)]
     while work:
         stretch, is_plain = work.pop()
-        best = None if is_plain else _best(stretch)
+        best = None if is_plain else _find_best_repeat(stretch)
         if best is None:
             found += [("item", known[at]) for at in stretch.tolist()]
             continue
@@ -101,13 +101,13 @@ def _fold(ids: Any, known: list[Hashable], found: list[Folded]) -> None:
         found.append(("loop", count, tuple(body)))
 
 
-def _best(ids: Any) -> tuple[int, int, int] | None:
+def _find_best_repeat(ids: Any) -> tuple[int, int, int] | None:
     """Return start, period and count of the repeat that saves most; None without one.
 
     A part of `period` items that is repeated is a run of `items[i] == items[i + period]`, whose
     length is found by one comparison of two arrays. A repeat of n turns saves n - 1 bodies.
 
-    >>> _best(np.array([0, 1, 2, 1, 2, 1, 2, 3]))
+    >>> _find_best_repeat(np.array([0, 1, 2, 1, 2, 1, 2, 3]))
     (1, 2, 3)
     """
     size = len(ids)
@@ -326,7 +326,7 @@ def _align(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
     tail = 0
     while tail < min(len(one), len(two)) - head and one[-1 - tail] == two[-1 - tail]:
         tail += 1
-    middle = _common(one[head : len(one) - tail], two[head : len(two) - tail])
+    middle = _match_ends(one[head : len(one) - tail], two[head : len(two) - tail])
     return [
         *((at, at) for at in range(head)),
         *((head + left, head + right) for left, right in middle),
@@ -334,7 +334,7 @@ def _align(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
     ]
 
 
-def _common(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+def _match_ends(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
     """Return the same for two lists whose ends differ.
 
     `table[i, j]` is how many items `one[i:]` and `two[j:]` have in common, filled in from the last
@@ -562,7 +562,7 @@ def count(
         return found
     if len(sums := {value + rank for rank, value in values.items()}) == 1:
         return f"{next(iter(sums))} - rank"
-    found = _but_some(values, world_size, coordinates)
+    found = _word_exception(values, world_size, coordinates)
     if found is not None:
         return found
     for each in coordinates:
@@ -575,7 +575,7 @@ def count(
     return f"{[values.get(rank, 0) for rank in range(world_size)]}[rank]"
 
 
-def _but_some(
+def _word_exception(
     values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate]
 ) -> str | None:
     """Return an expression of which the first or last rank is an exception, or all of one value."""

@@ -285,7 +285,7 @@ class RecordedWait(Struct, frozen=True, kw_only=True):
     began_us: int = 0
 
 
-class Blocking(Struct, kw_only=True):
+class BlockingCall(Struct, kw_only=True):
     """Another call that may block: `new_group`, `init_process_group`, `destroy_process_group`."""
 
     number: int
@@ -312,7 +312,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-class Way(Struct, frozen=True, kw_only=True):
+class BranchTaken(Struct, frozen=True, kw_only=True):
     """Which way a rank went at a place before it came to an item of its record.
 
     `yes` and `no` say how often, `values` what the place read last, as Python writes it.
@@ -325,7 +325,7 @@ class Way(Struct, frozen=True, kw_only=True):
     values: tuple[str | None, ...] = ()
 
 
-class Caught(Struct, frozen=True, kw_only=True):
+class CaughtError(Struct, frozen=True, kw_only=True):
     """An error that the script caught before an item of its record, and where it was raised."""
 
     before: int
@@ -430,7 +430,7 @@ class RankRecord(Struct, kw_only=True):
     rank: int
     world_size: int
     about: Mapping[str, Any] = field(default_factory=dict)
-    items: list[RecordedCall | RecordedWait | RecordedKernels | Blocking] = field(
+    items: list[RecordedCall | RecordedWait | RecordedKernels | BlockingCall] = field(
         default_factory=list
     )
     #: what became of its streams, where its kernels were reckoned
@@ -458,8 +458,8 @@ class RankRecord(Struct, kw_only=True):
     #: whether a group of it has a backend like NCCL: a call returns at once, and the device waits
     on_device: bool = False
     #: which ways its script went, and the errors that it caught, in order
-    ways: list[Way] = field(default_factory=list)
-    caught: list[Caught] = field(default_factory=list)
+    ways: list[BranchTaken] = field(default_factory=list)
+    caught: list[CaughtError] = field(default_factory=list)
     #: what it did to files, the threads that it lost, its messages to ranks that are not there
     changes: list[FileChange] = field(default_factory=list)
     lost: list[LostThread] = field(default_factory=list)
@@ -537,10 +537,10 @@ def read_launch(folder: Path) -> LaunchRecord:
             found.launcher = _show(entry.get("launcher", found.launcher))
             _take_process(found, entry)
             if "outside" in entry:
-                found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
+                found.outside = tuple(map(_read_count, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
                 continue
-            rank, pid = _whole(entry["rank"]), _whole(entry.get("pid", 0))
+            rank, pid = _read_count(entry["rank"]), _read_count(entry.get("pid", 0))
             if found.pids.get(rank) != pid:  # torchrun starts a rank again
                 found.exits.pop(rank, None)
                 found.stopped.discard(rank)
@@ -558,13 +558,13 @@ def _take_process(found: LaunchRecord, entry: dict[str, Any]) -> None:
     """Take what a process says that is no rank, and that a rank has forked or started."""
     if "forked" in entry:
         place = ScriptPlace(frames=script_frames(entry["at"]))
-        found.forked.setdefault(_whole(entry["forked"]), place)
+        found.forked.setdefault(_read_count(entry["forked"]), place)
     if "joined" in entry:
         program = JoinedProgram(
             command=_show(entry["program"]),
             place=ScriptPlace(frames=script_frames(entry["at"])),
         )
-        found.joined.setdefault(_whole(entry["joined"]), program)
+        found.joined.setdefault(_read_count(entry["joined"]), program)
 
 
 def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
@@ -683,7 +683,7 @@ def read(folder: Path) -> dict[int, RankRecord]:
         if not _has_begun(path):
             continue
         record = read_file(path)
-        _same_launch(record, path, found, files)
+        _require_same_launch(record, path, found, files)
         found[record.rank], files[record.rank] = record, path
         calls += len(record.items)
         if calls > MOST_CALLS:
@@ -705,7 +705,7 @@ def _has_begun(path: Path) -> bool:
         raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
 
 
-def _same_launch(
+def _require_same_launch(
     record: RankRecord, path: Path, found: Mapping[int, RankRecord], files: Mapping[int, Path]
 ) -> None:
     """Raise ScenarioError where two files are of different launches."""
@@ -743,7 +743,7 @@ def lines_of(path: Path) -> Iterator[Any]:
             try:
                 yield from decode_json(b"[%b]" % b",".join(whole))
             except DocumentError:
-                yield from _one_by_one(path, whole, number)
+                yield from _read_documents(path, whole, number)
             if len(whole) < len(lines):
                 return
             number += len(whole)
@@ -767,7 +767,7 @@ def _is_whole(line: bytes) -> bool:
     return line.endswith(b"\n") and b"\0" not in line
 
 
-def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
+def _read_documents(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
     """Yield the documents of lines behind others, and refuse the first that holds none."""
     for number, line in enumerate(lines, before + 1):
         try:
@@ -893,7 +893,7 @@ class _Reader:
         self._calls: dict[int, RecordedCall] = {}
         #: those that are messages to a rank that there is not: the program is without them
         self._stray: set[int] = set()
-        self._blocking: dict[int, Blocking] = {}
+        self._blocking: dict[int, BlockingCall] = {}
         self._decisions: dict[int, Decision] = {}
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
@@ -938,7 +938,7 @@ class _Reader:
         self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
     ) -> None:
         ((file, line, text),) = script_frames([[file, line, text]])
-        self._decisions[_whole(number)] = Decision(
+        self._decisions[_read_count(number)] = Decision(
             kind=_show(kind), file=file, line=line, text=text, names=tuple(map(_show, names))
         )
 
@@ -946,11 +946,11 @@ class _Reader:
         record = self.record
         for number, yes, no, *values in ways:
             record.ways.append(
-                Way(
+                BranchTaken(
                     before=len(record.items),
                     decision=self._decisions[number],
-                    yes=_whole(yes),
-                    no=_whole(no),
+                    yes=_read_count(yes),
+                    no=_read_count(no),
                     values=tuple(
                         None if each is None else _show(each)
                         for each in chain.from_iterable(values)
@@ -963,7 +963,7 @@ class _Reader:
     def _take_y(self, number: int, words: str, frames: list[Any]) -> None:
         record = self.record
         record.caught.append(
-            Caught(
+            CaughtError(
                 before=len(record.items),
                 decision=self._decisions[number],
                 words=_show(words),
@@ -993,7 +993,7 @@ class _Reader:
         del self.record.staying[:-MOST_CAUGHT]
 
     def _take_j(self, thread: int, us: int, waits: int) -> None:
-        self._handed[int(thread)] = _whole(us), bool(waits)
+        self._handed[int(thread)] = _read_count(us), bool(waits)
 
     def _take_i(self, place: int, options: dict[str, Any]) -> None:
         self.record.wrapped_models.append(
@@ -1039,16 +1039,18 @@ class _Reader:
         if stray is not None:
             self.record.strays.append(stray)
             del self.record.strays[:-MOST_CAUGHT]
-            self._calls[number] = RecordedCall(number=_whole(number), began_us=int(us), **found)
+            self._calls[number] = RecordedCall(
+                number=_read_count(number), began_us=int(us), **found
+            )
             self._stray.add(number)
             self._open.add(("c", number))
             return
         if batch is not None and found["place"].api != BATCH:
             batch = None  # that of `send_object_list` is its own affair
         call = RecordedCall(
-            number=_whole(number),
+            number=_read_count(number),
             began_us=int(us),
-            batch=None if batch is None else _whole(batch),
+            batch=None if batch is None else _read_count(batch),
             made_at=made_at,
             **found,
         )
@@ -1213,7 +1215,7 @@ class _Reader:
 
     def _take_b(self, number: int, what: str, place: int, us: int, more: dict[str, Any]) -> None:
         ranks = more.get("ranks")
-        found = Blocking(
+        found = BlockingCall(
             number=number,
             what=what,
             place=self._places[place],
@@ -1270,20 +1272,20 @@ class _Reader:
         self._lane("kernels", us=float(us), host_us=float(host_us))
 
     def _take_o(self, lane: int) -> None:
-        self._lane("on", lane=_whole(lane))
+        self._lane("on", lane=_read_count(lane))
 
     def _take_m(self, mark: int, lane: int) -> None:
-        self._lane("mark", mark=_whole(mark), lane=_whole(lane))
+        self._lane("mark", mark=_read_count(mark), lane=_read_count(lane))
 
     def _take_u(self, lane: int, mark: int) -> None:
-        self._lane("await", mark=_whole(mark), lane=_whole(lane))
+        self._lane("await", mark=_read_count(mark), lane=_read_count(lane))
 
     def _take_h(self, place: int | None = None, is_all: int = 0) -> None:
         known = ScriptPlace() if place is None else self._places[place]
         self._lane("host", place=known, all=is_all == 1)
 
     def _take_z(self, held: dict[str, int], is_step: int) -> None:
-        found = {_show(kind): _whole(size) for kind, size in held.items()}
+        found = {_show(kind): _read_count(size) for kind, size in held.items()}
         # the first step has no state of an optimizer before its end
         is_more = self._steps < 2 or sum(found.values()) > sum(self.record.held.values())
         if is_more and (is_step or not self._steps):
@@ -1356,12 +1358,12 @@ def _show(words: object, most: int = MOST_CHARACTERS) -> str:
 def script_frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
     """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
     return tuple(
-        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _show(text))
+        (clean_line(str(file)[-MOST_CHARACTERS:]), _read_count(line), _show(text))
         for file, line, text in told
     )
 
 
-def _whole(number: object) -> int:
+def _read_count(number: object) -> int:
     """Return a count. Raises ImpossibleError where it is none, or a negative or endless one."""
     if not isinstance(number, int) or not 0 <= number <= MOST_ELEMENTS:
         message = f"{str(number)[:40]} is not a count"
@@ -1371,12 +1373,12 @@ def _whole(number: object) -> int:
 
 def _number(number: object) -> int:
     """Return what a script passes as a number, a wrong one too."""
-    return -_whole(-number) if isinstance(number, int) and number < 0 else _whole(number)
+    return -_read_count(-number) if isinstance(number, int) and number < 0 else _read_count(number)
 
 
 def _member(ranks: tuple[int, ...], at: object) -> int | None:
     """Return the rank at a place of a group; None for no place. Raises IndexError beyond it."""
-    return None if at is None else ranks[_whole(at)]
+    return None if at is None else ranks[_read_count(at)]
 
 
 def _root(ranks: tuple[int, ...], at: object) -> int | None:
@@ -1384,7 +1386,7 @@ def _root(ranks: tuple[int, ...], at: object) -> int | None:
 
     The recorder sees what a program passes before the backend does.
     """
-    return ranks[_whole(at)] if at is not None and _whole(at) < len(ranks) else None
+    return ranks[_read_count(at)] if at is not None and _read_count(at) < len(ranks) else None
 
 
 def _require_tensors(
@@ -1408,16 +1410,16 @@ def _require_tensors(
 
 def _tensor(told: list[Any]) -> Tensor:
     dtype, shape, address, size = told[:4]
-    count = _whole(told[4]) if len(told) > 4 else 1
+    count = _read_count(told[4]) if len(told) > 4 else 1
     found = Tensor(
         dtype=_show(dtype),
-        shape=tuple(map(_whole, shape)),
+        shape=tuple(map(_read_count, shape)),
         address=int(address),
-        size=_whole(size),
+        size=_read_count(size),
         count=count,
     )
     if len(found.shape) > MOST_DIMENSIONS or not 0 < count <= MOST_RANKS:
         message = f"a tensor of {len(found.shape)} dimensions, {count} times"
         raise ImpossibleError(message)
-    _whole(found.elements * count)
+    _read_count(found.elements * count)
     return found

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.model.scenario import Scenario
-from torch_scenarios.record.analysis import NothingRecordedError, Recorded, record
+from torch_scenarios.record.analysis import NothingRecordedError, RecordedRun, record
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
 from torch_scenarios.record.evidence.nemesis import strike_calls
-from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
+from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, RunOrder, WarmLaunch
 from torch_scenarios.record.values.further_run import Redeal, disturb
 from torch_scenarios.record.values.parity import compare
 from torch_scenarios.record.values.redeal import deal_again
@@ -144,7 +144,7 @@ class ProgramRecorder:
         fake: bool,
         cuda_as_cpu: bool,
         values: Mapping[str, Any],
-    ) -> tuple[Recorded, Order]:
+    ) -> tuple[RecordedRun, RunOrder]:
         """Record a function; return what came of it, and what was ordered."""
         order = self._order_of(
             function, self._folder(), world_size, values, fake=fake, cuda_as_cpu=cuda_as_cpu
@@ -166,10 +166,10 @@ class ProgramRecorder:
         *,
         fake: bool = False,
         cuda_as_cpu: bool = False,
-    ) -> Order:
+    ) -> RunOrder:
         """Return how a function is recorded."""
         name, file = _find(function)
-        return Order(
+        return RunOrder(
             command=(file,),
             folder=folder,
             world_size=world_size,

@@ -50,7 +50,7 @@ from torch_scenarios.record.evidence.claim import (
     own_programs,
     watch_claims,
 )
-from torch_scenarios.record.evidence.standstill import Standstill, States
+from torch_scenarios.record.evidence.standstill import RankStates, Standstill
 from torch_scenarios.record.recorder import VALUES, Recorder, is_foreign
 from torch_scenarios.record.scratch import SCRATCH, Scratch
 from torch_scenarios.record.values import deal
@@ -258,7 +258,7 @@ def fake_board(order: dict[str, Any]) -> tuple[Any, Any]:
     """Return what ranks of a fake world share, and what sees them stand; None in a real one."""
     if not order["fake"]:
         return None, None
-    board = States(order["world_size"])
+    board = RankStates(order["world_size"])
     return board, Standstill(board)
 
 
@@ -336,7 +336,7 @@ def _run(
             "mode": "fake" if order["fake"] else "live",
             "shim": order["cuda_as_cpu"],
         },
-        _StruckNumbers(strike) if strike and strike["rank"] == rank else None,
+        _FaultNumbers(strike) if strike and strike["rank"] == rank else None,
     )
     if order["cuda_as_cpu"]:
         shim.install()
@@ -355,7 +355,7 @@ def _run(
     if rank and os.environ.get("PYTHONHASHSEED", "random") == "random":
         recorder.decisions.salt = rank  # hashes of strings are those of the process it is forked of
     recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
-    code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
+    code = _run_on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
     with suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined] # Python waits for threads first
     with suppress(BaseException):
@@ -372,7 +372,7 @@ def _watch_programs(order: dict[str, Any], rank: int) -> None:
         own_programs(rank, claim_of((), {}))
 
 
-class _StruckNumbers:
+class _FaultNumbers:
     """The numbers of a rank's calls; at one of them it raises, dies or is late instead."""
 
     def __init__(self, strike: dict[str, Any]) -> None:
@@ -394,7 +394,7 @@ class _StruckNumbers:
         return number
 
 
-def _on_gpu(order: dict[str, Any], recorder: Recorder) -> int:
+def _run_on_gpu(order: dict[str, Any], recorder: Recorder) -> int:
     """Run the script on tensors without memory, as if on the GPU of a machine."""
     from torch_scenarios.record.kernels.clock import KernelClock
 

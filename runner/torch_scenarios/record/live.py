@@ -73,7 +73,7 @@ ENDLESS_AGAIN_S = 30.0
 AGAIN_S = 5.0
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class RunOrder(Struct, frozen=True, kw_only=True):
     """What is to be run: a script, a module, or a launcher of the user's own.
 
     `ranks` of the world of `world_size` are started, all of them where it is no fake world.
@@ -115,7 +115,7 @@ class Order(Struct, frozen=True, kw_only=True):
         return not self.module and not self.command[0].endswith((".py", ".pyw"))
 
 
-class Ran(Struct, kw_only=True):
+class RunEnd(Struct, kw_only=True):
     """How a run ended: what its parent saw, why it was ended by us, the stacks of ranks."""
 
     launch: LaunchRecord = field(default_factory=LaunchRecord)
@@ -133,7 +133,7 @@ class Ran(Struct, kw_only=True):
     code: int = 0
 
 
-class Asked(Protocol):
+class StandstillCheck(Protocol):
     """Asked at a standstill, of what is recorded so far."""
 
     def blocks(self, records: Mapping[int, RankRecord]) -> bool:
@@ -189,7 +189,7 @@ def prepare(folder: Path) -> None:
             shutil.rmtree(folder / name)
 
 
-class Started(Protocol):
+class RunProcess(Protocol):
     """A process of a run: the parent of its ranks, or a launcher of the user's own."""
 
     @property
@@ -208,12 +208,15 @@ class Started(Protocol):
 
 
 #: an order -> the process that does it
-Launcher = Callable[[Order], Started]
+Launcher = Callable[[RunOrder], RunProcess]
 
 
 def run(
-    order: Order, asked: Asked, notice: Callable[[str], None], start: Launcher | None = None
-) -> Ran:
+    order: RunOrder,
+    asked: StandstillCheck,
+    notice: Callable[[str], None],
+    start: Launcher | None = None,
+) -> RunEnd:
     """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
     began = time.monotonic()
     process = (start or start_ranks)(order)
@@ -226,7 +229,7 @@ def run(
     return ran
 
 
-def start_ranks(order: Order) -> subprocess.Popen[bytes]:
+def start_ranks(order: RunOrder) -> subprocess.Popen[bytes]:
     """Start the ranks, or the launcher of the user's own that does.
 
     The order goes to the process that forks them by standard input: a command line would show the
@@ -264,14 +267,14 @@ def start_ranks(order: Order) -> subprocess.Popen[bytes]:
     return process
 
 
-def _output(order: Order) -> int | None:
+def _output(order: RunOrder) -> int | None:
     if order.silent:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(order.folder / "output.log", flags, 0o644)
     return sys.stderr.fileno() if order.aside else None
 
 
-def _write_order(order: Order) -> dict[str, Any]:
+def _write_order(order: RunOrder) -> dict[str, Any]:
     """Return an order in the form that its process reads."""
     return {
         "folder": str(order.folder.resolve()),
@@ -305,7 +308,7 @@ class WarmLaunch:
         self._reply = -1
         self._run: _Forked | None = None
 
-    def start(self, order: Order) -> Started:
+    def start(self, order: RunOrder) -> RunProcess:
         """Start a run; the one before has to be over."""
         if self._process is not None and (self._process.poll() is not None or not self._rests()):
             self._drop()
@@ -380,7 +383,7 @@ def _words_of_end(process: subprocess.Popen[bytes]) -> str:
 class _Forked:
     """A run that a warm process has forked: its id and its exit code come through a pipe.
 
-    It has the few methods of :class:`subprocess.Popen` that a watch needs (:class:`Started`).
+    It has the few methods of :class:`subprocess.Popen` that a watch needs (:class:`RunProcess`).
     """
 
     def __init__(self, process: subprocess.Popen[bytes], reply: int) -> None:
@@ -450,9 +453,9 @@ class _Watch:
 
     def __init__(
         self,
-        order: Order,
-        process: Started,
-        asked: Asked,
+        order: RunOrder,
+        process: RunProcess,
+        asked: StandstillCheck,
         notice: Callable[[str], None],
     ) -> None:
         self._order, self._process = order, process
@@ -465,23 +468,23 @@ class _Watch:
         self._launch = LaunchRecord()
         self._ended = False
 
-    def until_over(self) -> Ran:
+    def until_over(self) -> RunEnd:
         """Return how the run ended. Who interrupts it ends it; twice, and nothing more is said."""
         try:
-            return self._until_over()
+            return self._wait_for_end()
         except KeyboardInterrupt:
             if self._order.fake:
                 raise
             self._look()
-            return self._end(Ran(interrupted=True))
+            return self._end(RunEnd(interrupted=True))
 
-    def _until_over(self) -> Ran:
+    def _wait_for_end(self) -> RunEnd:
         began = time.monotonic()
         while self._process.poll() is None:
             time.sleep(LOOK_S)
             self._look()
             now = time.monotonic()
-            over = self._over(now, began)
+            over = self._judge_end(now, began)
             if over is not None:
                 return self._end(over)
             if now - self._moved < QUIET_S:
@@ -492,9 +495,9 @@ class _Watch:
             if moved == self._moved and now - asked < AGAIN_S:
                 continue
             self._analysed = (self._moved, now)
-            verdict = self._stuck()
+            verdict = self._word_state()
             if verdict == "stuck" and not self._order.keep:
-                return self._end(Ran(stuck=True))
+                return self._end(RunEnd(stuck=True))
             if verdict != "going" and not self._said:
                 self._said = True
                 self._notice(verdict)
@@ -503,9 +506,9 @@ class _Watch:
         code = self._process.poll() or 0
         if not self._order.own_launcher:  # ours: it is the ranks that have a code
             code = next(filter(None, launch.exits.values()), code)
-        return Ran(launch=launch, code=code if code >= 0 else 128 - code)
+        return RunEnd(launch=launch, code=code if code >= 0 else 128 - code)
 
-    def _over(self, now: float, began: float) -> Ran | None:
+    def _judge_end(self, now: float, began: float) -> RunEnd | None:
         """Return how the run is to be ended where its time is over, or its ranks move no more.
 
         None where it goes on. In the order of how sure it is: a limit that the user gave, a process
@@ -513,11 +516,11 @@ class _Watch:
         """
         limit = self._order.max_seconds
         if limit and now - began > limit:
-            return Ran(timed_out=True)
+            return RunEnd(timed_out=True)
         if self._is_over_outside(now) and not self._order.keep:
-            return Ran(stuck=True)
+            return RunEnd(stuck=True)
         if now - self._moved > ENDLESS_S and (endless := self._find_endless()):
-            return Ran(endless=endless)
+            return RunEnd(endless=endless)
         return None
 
     def _is_over_outside(self, now: float) -> bool:
@@ -546,7 +549,7 @@ class _Watch:
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
         if any(rank not in records for rank in pids):
             return ()
-        outside = [rank for rank in pids if not _inside(records[rank], pids[rank])]
+        outside = [rank for rank in pids if not _is_inside(records[rank], pids[rank])]
         found = self._stacks({names[rank]: rank for rank in self._live()})
         stacks = {rank: found.get(rank, "") for rank in outside}
         programs = {rank: read_program(pids[rank]) for rank in outside}
@@ -633,7 +636,7 @@ class _Watch:
         names = ranks_of_processes(records, self._launch)
         ranks = {self._launch.pids[rank]: names[rank] for rank in self._live() if rank in names}
         return all(
-            ranks.get(pid) in records and _inside(records[ranks[pid]], pid) for pid in processes
+            ranks.get(pid) in records and _is_inside(records[ranks[pid]], pid) for pid in processes
         )
 
     def _is_idle(self) -> bool:
@@ -643,7 +646,7 @@ class _Watch:
         after = read_demand_s(self._process.pid)
         return before is not None and after is not None and 0 <= after - before < IDLE_S / 10
 
-    def _stuck(self) -> str:
+    def _word_state(self) -> str:
         """Return `stuck`, `going`, or a word on a rank that is surely blocked.
 
         That is a run in which every rank that lives is inside of a call and the analysis proves one
@@ -663,7 +666,7 @@ class _Watch:
         if any(rank not in records for rank in live):
             return "going"
         know_exits(records, self._launch)
-        outside = [rank for rank in live if not _inside(records[rank], pids[rank])]
+        outside = [rank for rank in live if not _is_inside(records[rank], pids[rank])]
         outside = [r for r in outside if not _waits_in_reducer(records[r], pids[r])]
         is_still = self._wait_for_devices(records, outside)
         if len(outside) == len(live) and not is_still:
@@ -714,7 +717,7 @@ class _Watch:
         records = self._read()
         names = ranks_of_processes(records, self._launch)
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
-        outside = [r for r in pids if r in records and not _inside(records[r], pids[r])]
+        outside = [r for r in pids if r in records and not _is_inside(records[r], pids[r])]
         if not outside or len(outside) == len(pids):
             return
         stacks = self._stacks({names[rank]: rank for rank in self._live()})
@@ -739,7 +742,7 @@ class _Watch:
         asked = {r: path for r, path in paths.items() if path.exists()}
         return take_stacks({r: (self._launch.pids[started[r]], path) for r, path in asked.items()})
 
-    def _end(self, ran: Ran) -> Ran:
+    def _end(self, ran: RunEnd) -> RunEnd:
         """Write the stacks down, end every rank, and return how it was."""
         ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
         ran.locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
@@ -794,7 +797,7 @@ class _Watch:
             os.killpg(self._process.pid, number)
 
 
-def _inside(record: RankRecord, pid: int) -> bool:
+def _is_inside(record: RankRecord, pid: int) -> bool:
     """Whether a rank is inside of a call, or, of several threads, its first waits for another."""
     if not record.inside or not record.threaded or record.main_inside:
         return record.inside

@@ -648,9 +648,9 @@ class Recorder:
             return
         for way in _STRAIGHT:
             past = getattr(group, way.method)
-            setattr(group, way.method, self._going_straight(way, own[way.method], past))
+            setattr(group, way.method, self._make_direct_method(way, own[way.method], past))
 
-    def _going_straight(self, way: _Straight, method: Any, otherwise: Any) -> Any:
+    def _make_direct_method(self, way: _DirectMethod, method: Any, otherwise: Any) -> Any:
         """Return a method of a process group that records its call and goes past the kernel.
 
         It is past while its key is excluded on this thread. Meanwhile no tensor can be made without
@@ -1434,7 +1434,7 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
         "{}",
     ),
     "_allgather_base_": lambda a: (_tensors([a[1]]), _tensors([a[0]]), "{}"),
-    "allgather_into_tensor_coalesced_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "allgather_into_tensor_coalesced_": lambda a: (_word_each(a[1]), _word_each(a[0]), "{}"),
     "gather_": lambda a: (_tensors(a[1]), _lists(a[0]), f'{{"root":{a[3]}}}'),
     "scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"root":{a[3]}}}'),
     "reduce_scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"op":"{_op(a[3])}"}}'),
@@ -1444,11 +1444,11 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
         f'{{"op":"{_op(a[3])}"}}',
     ),
     "reduce_scatter_tensor_coalesced_": lambda a: (
-        _each(a[1]),
-        _each(a[0]),
+        _word_each(a[1]),
+        _word_each(a[0]),
         f'{{"op":"{_op(a[3])}"}}',
     ),
-    "alltoall_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "alltoall_": lambda a: (_word_each(a[1]), _word_each(a[0]), "{}"),
     "alltoall_base_": lambda a: (
         _tensors([a[1]]),
         _tensors([a[0]]),
@@ -1461,11 +1461,11 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
 }
 
 
-def _each(tensors: Any) -> str:
+def _word_each(tensors: Any) -> str:
     return f"[{','.join(map(_tensor, tensors))}]"
 
 
-class _Straight:
+class _DirectMethod:
     """A method of a process group that may go past the kernel, and what its call passes.
 
     `options` is the class of its last argument, `fields` those that matter of that; without one the
@@ -1520,29 +1520,29 @@ def _message(peer: int, tag: int) -> str:
 
 #: what goes past the kernel on Gloo: a rank asks for nothing more often
 _STRAIGHT = (
-    _Straight(
+    _DirectMethod(
         method="allreduce",
         operation="allreduce_",
         options="AllreduceOptions",
         fields=("reduceOp",),
         tell=_reduction,
     ),
-    _Straight(
+    _DirectMethod(
         method="reduce",
         operation="reduce_",
         options="ReduceOptions",
         fields=("reduceOp", "rootRank"),
         tell=_reduction,
     ),
-    _Straight(
+    _DirectMethod(
         method="broadcast",
         operation="broadcast_",
         options="BroadcastOptions",
         fields=("rootRank",),
         tell=lambda root, _: f'{{"root":{root}}}',
     ),
-    _Straight(method="send", operation="send", tell=_message),
-    _Straight(method="recv", operation="recv_", tell=_message, takes=True),
+    _DirectMethod(method="send", operation="send", tell=_message),
+    _DirectMethod(method="recv", operation="recv_", tell=_message, takes=True),
 )
 
 

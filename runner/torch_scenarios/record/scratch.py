@@ -434,15 +434,15 @@ class Scratch:
         torch = sys.modules.get("torch")
         if torch is not None:
             kind = torch._C
-            kind.PyTorchFileWriter = self._first(kind.PyTorchFileWriter, is_written=True)
-            kind.PyTorchFileReader = self._first(kind.PyTorchFileReader, is_written=False)
+            kind.PyTorchFileWriter = self._wrap_first_path(kind.PyTorchFileWriter, is_written=True)
+            kind.PyTorchFileReader = self._wrap_first_path(kind.PyTorchFileReader, is_written=False)
             storage = torch.UntypedStorage
-            storage.from_file = self._first(storage.from_file, is_written=False)
+            storage.from_file = self._wrap_first_path(storage.from_file, is_written=False)
         try:
             module: Any = importlib.import_module("safetensors")
         except ImportError:
             return
-        module.safe_open = self._first(module.safe_open, is_written=False)
+        module.safe_open = self._wrap_first_path(module.safe_open, is_written=False)
         write = module.serialize_file
 
         @functools.wraps(write)
@@ -457,7 +457,7 @@ class Scratch:
             return name
         return self._prepare_write(whole, anew=True) if is_written else self.visible(whole)
 
-    def _first(self, call: Callable[..., Any], *, is_written: bool) -> Callable[..., Any]:
+    def _wrap_first_path(self, call: Callable[..., Any], *, is_written: bool) -> Callable[..., Any]:
         """Return a function whose first argument may be a path."""
 
         def redirect(name: Any, *args: Any, **kwargs: Any) -> Any:

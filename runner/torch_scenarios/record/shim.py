@@ -114,7 +114,7 @@ def install() -> None:
 
     tensor.to, module.to = tensor_to, module_to
     for name in _FACTORIES:
-        _on_cpu(torch, name, plain)
+        _use_cpu(torch, name, plain)
     load = torch.load
 
     def load_on_cpu(*args: Any, **kwargs: Any) -> Any:
@@ -145,8 +145,8 @@ def install() -> None:
     _accelerate(torch, plain)
     tensor.pin_memory = same
     tensor.record_stream = _nothing()
-    _on_cpu_autocast(torch)
-    _on_cpu_mesh(plain)
+    _use_cpu_autocast(torch)
+    _use_cpu_mesh(plain)
     _without_device_ids()
 
 
@@ -231,7 +231,7 @@ class _Event(_Stream):
         return 1.0
 
 
-def _on_cpu_autocast(torch: Any) -> None:
+def _use_cpu_autocast(torch: Any) -> None:
     """Let `torch.autocast("cuda")` and a scaler of gradients be those of the CPU."""
 
     def first(function: Any) -> Any:
@@ -246,7 +246,7 @@ def _on_cpu_autocast(torch: Any) -> None:
     torch.amp.GradScaler.__init__ = first(torch.amp.GradScaler.__init__)
 
 
-def _on_cpu_mesh(plain: Any) -> None:
+def _use_cpu_mesh(plain: Any) -> None:
     """Let a mesh of CUDA devices be one of the CPU."""
     module: Any = torch.distributed.device_mesh
     make, begin = module.DeviceMesh.__init__, module.init_device_mesh
@@ -310,7 +310,7 @@ _FACTORIES = (
 )
 
 
-def _on_cpu(torch: Any, name: str, plain: Any) -> None:
+def _use_cpu(torch: Any, name: str, plain: Any) -> None:
     function = getattr(torch, name)
 
     def make_on_cpu(*args: Any, **kwargs: Any) -> Any:

@@ -51,7 +51,7 @@ from torch_scenarios.cost.profiled_step import (
 )
 from torch_scenarios.cost.replay import goal
 from torch_scenarios.cost.structure import (
-    Refused,
+    CostRefusedError,
     amount,
     structure_json,
     structure_lines,
@@ -247,7 +247,7 @@ def _cost_case(
         return [refusal], lines + ([reason] if reason else []), code, []
     try:
         structure = structure_of(analysis.predicted)
-    except Refused as refused:
+    except CostRefusedError as refused:
         lines = [head, *(f"  {line}" for line in str(refused).splitlines())]
         names = list(dict.fromkeys(each.name for each in analysis.predicted.diagnoses))
         return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
@@ -957,7 +957,7 @@ def _unfit(analysis: Analysis) -> str | None:
         return "\n".join(each.printable for each in shown) or analysis.verdict.reason or "invalid"
     try:
         structure_of(analysis.predicted)
-    except Refused as refused:
+    except CostRefusedError as refused:
         return str(refused)
     return None
 

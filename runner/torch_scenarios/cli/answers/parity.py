@@ -25,7 +25,7 @@ from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 from torch_scenarios.record.analysis import NothingRecordedError, record
-from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
+from torch_scenarios.record.live import KEPT_FOR_PARITY, RunOrder
 from torch_scenarios.record.values.further_run import UnsuitedError, disturb
 from torch_scenarios.record.values.module_tree import build_tree, draw_page
 from torch_scenarios.record.values.parity import Parity, compare
@@ -120,7 +120,7 @@ def _order(
     world: int,
     options: dict[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
-) -> Order:
+) -> RunOrder:
     """Return how a script is recorded for a comparison.
 
     `aside` lets what the script prints go to standard error, since `--json -` writes to standard
@@ -129,7 +129,7 @@ def _order(
     how: dict[str, Any] = {"steps": options["steps"]}
     if options["no_dropout"]:
         how["no_dropout"] = True
-    return Order(
+    return RunOrder(
         command=command,
         folder=folder,
         world_size=world,

@@ -27,7 +27,7 @@ from torch_scenarios.explain import explanation
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.record import analysis
-from torch_scenarios.record.analysis import Judged, Recorded
+from torch_scenarios.record.analysis import JudgedRecord, RecordedRun
 from torch_scenarios.record.difference import (
     CalledLine,
     ComparedProgram,
@@ -56,7 +56,7 @@ from torch_scenarios.record.format import (
 from torch_scenarios.record.live import (
     KEPT_FOR_PARITY,
     SEEN,
-    Order,
+    RunOrder,
     make_value_environment,
     stack_of,
 )
@@ -118,7 +118,7 @@ def record(options: Mapping[str, Any]) -> None:
         refuse_usage("`--nemesis` needs ranks that wait for each other: leave `--fake` out")
     gpu = _gpu(options)
     world = options["world_size"] or (2 if not options["fake"] else 8)
-    order = Order(
+    order = RunOrder(
         command=command,
         folder=folder,
         world_size=world,
@@ -216,7 +216,7 @@ def _show(line: str) -> None:
         click.echo(clean(each))
 
 
-def _warn_of_spawn(order: Order) -> None:
+def _warn_of_spawn(order: RunOrder) -> None:
     """Say how a script is recorded that starts its ranks itself; here each rank would do so."""
     if order.own_launcher or order.module or order.fake:
         return
@@ -239,7 +239,7 @@ def _parse_ranks(text: str, world: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
+def _record(order: RunOrder, options: Mapping[str, Any]) -> NoReturn:
     """Run, judge, tell, and leave with the exit code.
 
     What further runs show (`--redeal`, `--nemesis`) is added to the verdict of the first. They make
@@ -286,7 +286,7 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
     sys.exit(exit_code(found.judged, found.ran.code))
 
 
-def _strike(order: Order, found: Recorded, kinds: str | None) -> Recorded:
+def _strike(order: RunOrder, found: RecordedRun, kinds: str | None) -> RecordedRun:
     """Return what came of a record with what further runs showed, in which a rank has an error."""
     if kinds is None:
         return found
@@ -295,7 +295,7 @@ def _strike(order: Order, found: Recorded, kinds: str | None) -> Recorded:
     )
 
 
-def _measure_rounding(order: Order) -> None:
+def _measure_rounding(order: RunOrder) -> None:
     """Run one process some times more, so that its record has what rounding does in it.
 
     Only the record of one process is held against others: two programs that round otherwise differ
@@ -311,12 +311,14 @@ def _measure_rounding(order: Order) -> None:
         click.echo(clean(f"scenario: what rounding does is not measured: {error}"), err=True)
 
 
-def with_verdict(judged: Judged, verdict: Verdict) -> Judged:
+def with_verdict(judged: JudgedRecord, verdict: Verdict) -> JudgedRecord:
     """Return what came of a record with another verdict."""
     return replace(judged, result=replace(judged.result, verdict=verdict))
 
 
-def with_scope(judged: Judged, values: ValueVerdict | None, own_code: str = "") -> Judged:
+def with_scope(
+    judged: JudgedRecord, values: ValueVerdict | None, own_code: str = ""
+) -> JudgedRecord:
     """Return what came of a record with what its verdict covers among the notes.
 
     PASSED of calls alone says nothing of values, which the line says.
@@ -327,7 +329,7 @@ def with_scope(judged: Judged, values: ValueVerdict | None, own_code: str = "") 
     return with_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
 
 
-def write_scenario(path: Path, result: Judged) -> None:
+def write_scenario(path: Path, result: JudgedRecord) -> None:
     """Write the scenario of a record; one that cannot be written ends the command."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -336,7 +338,7 @@ def write_scenario(path: Path, result: Judged) -> None:
         refuse_usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
-def exit_code(result: Judged, code: int) -> int:
+def exit_code(result: JudgedRecord, code: int) -> int:
     """Return 1 for a finding, 3 where the record is not the whole, else the script's own.
 
     So `scenario record` may take the place of `python` in a script of CI: a program that is right
@@ -349,7 +351,7 @@ def exit_code(result: Judged, code: int) -> int:
     return code
 
 
-def tell_own_code(found: Recorded) -> str:
+def tell_own_code(found: RecordedRun) -> str:
     """Return whose exit code the command ends with, where it finds nothing and the program has one.
 
     Without these words a right program that leaves by `sys.exit(1)` would fail without a reason.
@@ -364,7 +366,7 @@ def tell_own_code(found: Recorded) -> str:
     return f"exit code {code} is the program's own, that of {who}{line}"
 
 
-def _write(result: Judged, options: Mapping[str, Any]) -> None:
+def _write(result: JudgedRecord, options: Mapping[str, Any]) -> None:
     if options.get("yaml"):
         write_scenario(Path(options["yaml"]), result)
     if options.get("as_json"):
@@ -379,7 +381,9 @@ def scope_line(verdict: Verdict, values: ValueVerdict | None) -> str:
     return values.scope if values is not None else NOT_COMPARED
 
 
-def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = None) -> list[str]:
+def report_lines(
+    found: RecordedRun, seconds: float, values: ValueVerdict | None = None
+) -> list[str]:
     """Return the verdict first, then why, where the ranks are, and what was written."""
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
@@ -423,7 +427,7 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     return parts
 
 
-def _without_values(result: Judged, values: ValueVerdict | None) -> Judged:
+def _without_values(result: JudgedRecord, values: ValueVerdict | None) -> JudgedRecord:
     """Return a result without the findings of its values, which have lines of their own."""
     if values is None:
         return result
@@ -434,7 +438,7 @@ def _without_values(result: Judged, values: ValueVerdict | None) -> Judged:
 
 
 def tell_result(
-    result: Judged,
+    result: JudgedRecord,
     records: Mapping[int, RankRecord],
     positions: Sequence[str],
     notes: Sequence[str],
@@ -488,7 +492,7 @@ def _tell_end(record: RankRecord) -> str:
     return f"exited with code {record.code}" if record.code else "ended"
 
 
-def tell_findings(result: Judged) -> list[str]:
+def tell_findings(result: JudgedRecord) -> list[str]:
     """Return the findings in words: what is wrong, a clause a line why, and once what to change."""
     lines = []
     shown = set()

@@ -43,7 +43,7 @@ class Tally(Struct, kw_only=True):
     values: tuple[str | None, ...] = ()
 
 
-class Parted:
+class DecidedParting:
     """A parting with what each rank decided: since the call before it, and from the beginning."""
 
     def __init__(self, parting: Parting, records: Mapping[int, RankRecord], folder: str) -> None:
@@ -51,9 +51,9 @@ class Parted:
         self.ranks = [*parting.calls, *parting.missing]
         self._spans = {rank: self._span(rank) for rank in self.ranks}
         self.has_ways = any(records[rank].ways for rank in self.ranks)
-        self.sides = [*self._gone(), *((who, at) for who, at in parting.sides if at)]
+        self.sides = [*self._list_leavers(), *((who, at) for who, at in parting.sides if at)]
 
-    def _gone(self) -> Iterator[tuple[list[int], Frames]]:
+    def _list_leavers(self) -> Iterator[tuple[list[int], Frames]]:
         """Yield the ranks that do not come, by the place at which they left."""
         found: dict[Frames, list[int]] = {}
         for rank in self.parting.missing:
@@ -209,7 +209,7 @@ def _shorten(
     }
 
 
-def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
+def count_turns(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return on which ranks a condition is true, or how often where it is so on several."""
     where = f"`{decision.text}` ({parted.place(decision)})"
     own = {**own, **parted.count_elsewhere(decision, own)}

@@ -128,7 +128,7 @@ class Decisions:
             found = self.pending[number] = [0, 0, ()]
         found[not is_true] += 1
         if values and found[0] + found[1] < MOST_READ:
-            found[2] = tuple(map(_small, values))
+            found[2] = tuple(map(_shorten_value, values))
         return is_true
 
     def keep(self, number: int, value: Any, *values: Any) -> Any:
@@ -307,7 +307,7 @@ def _is_whole(value: Any) -> bool:
     return value.__class__ in {bool, int}
 
 
-def _small(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     """Return a value as it may be written: a number, a short string, a size; else None."""
     kind = value.__class__
     if kind in _SIMPLE:
@@ -600,11 +600,11 @@ def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:
                 held = _call(_ATTRIBUTE, ast.Name(owner, ast.Load()), *map(ast.Constant, steps))
                 found.setdefault(ast.unparse(node), held)
         elif not isinstance(node, ast.Attribute):
-            waiting += _surely_read(node)
+            waiting += _find_read_parts(node)
     return list(found.items())
 
 
-def _surely_read(node: ast.AST) -> list[ast.expr]:
+def _find_read_parts(node: ast.AST) -> list[ast.expr]:
     """Return the parts of an expression that are read whatever comes out of the others."""
     match node:
         case ast.BoolOp():

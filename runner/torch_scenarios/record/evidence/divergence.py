@@ -10,7 +10,7 @@ from msgspec import Struct
 from torch_scenarios.record.format import (
     CREATION,
     MESSAGES,
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
     ScriptPlace,
@@ -39,10 +39,10 @@ class Parting(Struct, frozen=True, kw_only=True):
 
     group: str
     at: int
-    calls: Mapping[int, RecordedCall | Blocking]
+    calls: Mapping[int, RecordedCall | BlockingCall]
     missing: tuple[int, ...] = ()
     #: the call of each rank before, in the same group
-    before: Mapping[int, RecordedCall | Blocking] = {}
+    before: Mapping[int, RecordedCall | BlockingCall] = {}
 
     @property
     def sides(self) -> list[tuple[list[int], Frames]]:
@@ -127,7 +127,7 @@ def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Pa
             each
             for each in records[rank].items
             if isinstance(each, RecordedCall)
-            or (isinstance(each, Blocking) and each.what == CREATION and not each.local)
+            or (isinstance(each, BlockingCall) and each.what == CREATION and not each.local)
         ]
         for rank in known
     }
@@ -163,7 +163,7 @@ def find_creation(records: Mapping[int, RankRecord]) -> Parting | None:
         rank: [
             each
             for each in record.items
-            if isinstance(each, Blocking) and each.what == CREATION and not each.local
+            if isinstance(each, BlockingCall) and each.what == CREATION and not each.local
         ]
         for rank, record in records.items()
     }
@@ -194,7 +194,7 @@ def origin_of(record: RankRecord, call: RecordedCall) -> ScriptPlace | None:
         (
             each.place
             for each in record.items
-            if isinstance(each, Blocking) and each.what == CREATION and each.group == number
+            if isinstance(each, BlockingCall) and each.what == CREATION and each.group == number
         ),
         None,
     )

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, short
+from torch_scenarios.record.evidence.choice import DecidedParting, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
@@ -132,7 +132,7 @@ def _fix_race(rank: int, other: int, change: FileChange, folder: str) -> str:
     )
 
 
-def tell_race(parted: Parted) -> list[Clause]:
+def tell_race(parted: DecidedParting) -> list[Clause]:
     """Return that ranks that part have asked for a file which one of them changes meanwhile."""
     for rank, asked, other, change in _races(parted.records, _QUESTIONS):
         if rank in parted.ranks and parted.is_within(rank, asked.before, whole=False):

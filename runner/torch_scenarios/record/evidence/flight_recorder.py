@@ -278,7 +278,7 @@ def _call(
     if entry.profiling_name.startswith("nccl:"):
         if len(inputs) > 1 and told["name"] == BY_NAME[operation].kind:  # both kinds of all_to_all
             operation = BY_NAME[operation].kind
-        inputs, outputs = _as_passed(operation, inputs, outputs, len(ranks))
+        inputs, outputs = _read_tensors(operation, inputs, outputs, len(ranks))
         if _passes_list_at_root(operation):
             root = rank if inputs and outputs else None
     return RecordedCall(
@@ -298,7 +298,7 @@ def _call(
     )
 
 
-def _as_passed(
+def _read_tensors(
     operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], count: int
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return the tensors that an operation was passed, in and out, of what NCCL writes of them.

@@ -235,11 +235,11 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
             own = tuple(frames.get(rank, ())[: -MOST_FRAMES - 1 : -1])
             if own:
                 found.raised[rank] = RankStack(rank=rank, frames=own)
-    if _all_waited(found):  # where each raised is where it waited
+    if _have_all_waited(found):  # where each raised is where it waited
         found.stacks = {**found.stacks, **found.raised}
 
 
-def _all_waited(log: JobLog) -> bool:
+def _have_all_waited(log: JobLog) -> bool:
     """Whether each rank of which a log says anything has waited in a call up to its timeout.
 
     One may have lost its connection to another, which ended before by its own timeout.
@@ -504,14 +504,14 @@ def _works(log: JobLog) -> Iterator[Finding]:
             fix = "let every rank make the same calls of a group, of the same sizes."
             yield _make_finding("call_mismatch", words, sorted(at), notes, fix)
         else:
-            yield _alone(log, group, at, notes)
+            yield _report_wait(log, group, at, notes)
 
 
 def _of_group(name: str) -> str:
     return f" of {name}" if name and name != "default_pg" else ""
 
 
-def _alone(
+def _report_wait(
     log: JobLog, group: str, at: Mapping[int, WatchedWork], notes: Sequence[Clause]
 ) -> Finding:
     """Return that ranks wait in one collective, and which of those that the log names do not."""

@@ -331,14 +331,14 @@ def find_in_stacks(
     waiting = {rank: each for rank, each in stacks.items() if each.call}
     outside = [rank for rank in stacks if rank not in waiting]
     if waiting and outside:
-        return [_outside(stacks, waiting, outside, folder, parses=parses)]
+        return [_report_outside(stacks, waiting, outside, folder, parses=parses)]
     places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
     if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
         return []
-    return [_apart(waiting, folder, parses=parses)]
+    return [_report_apart(waiting, folder, parses=parses)]
 
 
-def _outside(
+def _report_outside(
     stacks: Mapping[int, RankStack],
     waiting: Mapping[int, RankStack],
     outside: Sequence[int],
@@ -380,7 +380,7 @@ def _outside(
     )
 
 
-def _apart(waiting: Mapping[int, RankStack], folder: str, *, parses: bool) -> Finding:
+def _report_apart(waiting: Mapping[int, RankStack], folder: str, *, parses: bool) -> Finding:
     from torch_scenarios.record.evidence.reasons import explain_places
 
     sides: dict[tuple[tuple[str, int, str], ...], list[int]] = {}

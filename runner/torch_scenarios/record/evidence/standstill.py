@@ -22,7 +22,7 @@ MOST_TRANSFERRED = 1 << 16
 NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3
 
 
-class States:
+class RankStates:
     """What each rank is doing, in memory that all of them share."""
 
     def __init__(self, world_size: int) -> None:
@@ -80,7 +80,7 @@ class Standstill:
     process (no `/proc` here) is taken for a movement.
     """
 
-    def __init__(self, board: States, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, board: RankStates, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin to look."""
         self._board, self._clock = board, clock
         self._looked = self._since = clock()

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     LaneEvent,
     RankRecord,
     RecordedCall,
@@ -37,7 +37,7 @@ from torch_scenarios.record.kernels.launches import KernelRun
 #: the stream that a program begins on
 MAIN = 0
 
-Item: TypeAlias = RecordedCall | RecordedWait | RecordedKernels | Blocking
+Item: TypeAlias = RecordedCall | RecordedWait | RecordedKernels | BlockingCall
 
 
 class StreamPart(Struct, kw_only=True):
@@ -150,11 +150,11 @@ def last_step(record: RankRecord) -> RankRecord:
         replace(each, after={at - begin for at in each.after if at >= begin})
         for each in nodes[begin:end]
     ]
-    created = [item for item in record.items if isinstance(item, Blocking)]
-    return replace(record, items=[*created, *_in_order(step)], lanes=[], threaded=False)
+    created = [item for item in record.items if isinstance(item, BlockingCall)]
+    return replace(record, items=[*created, *_order_items(step)], lanes=[], threaded=False)
 
 
-def _in_order(nodes: list[StreamPart]) -> Iterable[Item]:
+def _order_items(nodes: list[StreamPart]) -> Iterable[Item]:
     """Return the items of parts in the order in which they begin."""
     main = _main_needs(nodes)
     _find_slots(nodes, main)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from torch_scenarios.record.fold import Coordinate
-from torch_scenarios.record.format import CREATION, Blocking, RankRecord, RecordedCall
+from torch_scenarios.record.format import CREATION, BlockingCall, RankRecord, RecordedCall
 
 WORLD = "world"
 
@@ -88,7 +88,7 @@ class Groups:
         """Return the names of all groups that a rank knows, with its numbers of them."""
         return tuple((each, self._named.get((record.rank, each))) for each in record.groups)
 
-    def name_created(self, record: RankRecord, item: Blocking) -> str:
+    def name_created(self, record: RankRecord, item: BlockingCall) -> str:
         """Return the name of the group that a call of `new_group` creates."""
         ranks = list_ranks(item, self._world)
         before = [
@@ -151,7 +151,7 @@ class Groups:
                     found = numbers.get((ranks, at))
                     if found is None:
                         word = call.place.variable or "group"
-                        found = numbers[ranks, at] = _fresh(word, taken)
+                        found = numbers[ranks, at] = _take_free_name(word, taken)
                     if call.group is not None:
                         self._named[rank, call.group] = found
             self._created = numbers
@@ -183,7 +183,9 @@ class Groups:
                 word = _word(desc)
                 if word == "group" and call is not None:
                     word = call.place.variable or word
-                family = Family(name=_fresh(word, taken), is_of_mesh=_is_of_mesh(desc, call))
+                family = Family(
+                    name=_take_free_name(word, taken), is_of_mesh=_is_of_mesh(desc, call)
+                )
                 self.families.append(family)
             family.parts.append(ranks)
             found.append(family)
@@ -221,7 +223,7 @@ class Groups:
                     None,
                 )
                 if family is None:
-                    family = Family(name=_fresh(_word(desc), taken))
+                    family = Family(name=_take_free_name(_word(desc), taken))
                     known.append(family)
                     self.families.append(family)
                 family.parts.append(ranks)
@@ -238,7 +240,7 @@ class Groups:
             dims = _mesh_among(rest, self._world)
             if dims is None:
                 break
-            mesh = _fresh("mesh", taken)
+            mesh = _take_free_name("mesh", taken)
             for at, family in enumerate(dims):
                 rest.remove(family)
                 plain = family.name.startswith("group")
@@ -262,9 +264,11 @@ class Groups:
         return found
 
 
-def _creations(record: RankRecord) -> list[Blocking]:
+def _creations(record: RankRecord) -> list[BlockingCall]:
     """Return the calls that create groups, in order."""
-    return [each for each in record.items if isinstance(each, Blocking) and each.what == CREATION]
+    return [
+        each for each in record.items if isinstance(each, BlockingCall) and each.what == CREATION
+    ]
 
 
 def _count_calls_before(record: RankRecord) -> Iterator[int]:
@@ -273,18 +277,18 @@ def _count_calls_before(record: RankRecord) -> Iterator[int]:
     for each in record.items:
         if isinstance(each, RecordedCall):
             count += 1
-        elif isinstance(each, Blocking) and each.what == CREATION:
+        elif isinstance(each, BlockingCall) and each.what == CREATION:
             yield count
 
 
-def _is_of_mesh(described: str, creation: Blocking | None) -> bool:
+def _is_of_mesh(described: str, creation: BlockingCall | None) -> bool:
     """Whether a group is of a mesh, as far as it is known: torch says so, or the script's line."""
     if creation is None or not creation.place.frames or "mesh" in described:
         return True
     return "mesh" in creation.place.frames[0][2].lower()
 
 
-def list_ranks(item: Blocking, world: int) -> tuple[int, ...]:
+def list_ranks(item: BlockingCall, world: int) -> tuple[int, ...]:
     """Return the ranks of the group that a call creates."""
     return tuple(range(world)) if item.ranks is None else tuple(sorted(item.ranks))
 
@@ -296,7 +300,7 @@ def _word(described: str) -> str:
     return letters[:30] if letters and letters[0].isalpha() and letters != "undefined" else "group"
 
 
-def _fresh(wanted: str, taken: set[str]) -> str:
+def _take_free_name(wanted: str, taken: set[str]) -> str:
     """Return a name that is not taken, and take it."""
     name, count = wanted, 1
     while name in taken or name in _NOT_A_GROUP:

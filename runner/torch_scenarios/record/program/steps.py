@@ -15,7 +15,7 @@ from torch_scenarios.record.format import (
     BATCH,
     CREATION,
     RENDEZVOUS,
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
     RecordedKernels,
@@ -125,7 +125,7 @@ class Steps:
         self._torn = any(each.truncated for each in records.values())
         #: whether a rank waits for others to begin
         self._waits_to_begin = any(
-            isinstance(item, Blocking) and item.what == RENDEZVOUS and not item.over
+            isinstance(item, BlockingCall) and item.what == RENDEZVOUS and not item.over
             for record in records.values()
             for item in record.items[:8]
         )
@@ -293,7 +293,7 @@ class Steps:
                 found.update((call.number, batch) for call in batch)
         return found
 
-    def _write_blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
+    def _write_blocking(self, record: RankRecord, item: BlockingCall, at: str) -> Iterable[Item]:
         """Yield the step of a call other than an operation, where it has one."""
         if item.what == CREATION and self._groups.is_created:
             ranks = list_ranks(item, self._world)
@@ -307,7 +307,7 @@ class Steps:
             before = [
                 each
                 for each in record.items
-                if isinstance(each, Blocking)
+                if isinstance(each, BlockingCall)
                 and each.what == RENDEZVOUS
                 and each.number < item.number
             ]

@@ -80,7 +80,7 @@ class Tensors:
             raise TouchedEarlyError
         dtype = tensor.dtype if tensor.dtype in DTYPES else "uint8"
         shape = self._find_shape(call, tensor)
-        name = f"{_short(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}_{AHEAD}"
+        name = f"{_shorten_dtype(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}_{AHEAD}"
         self._ahead[name] = dtype, shape
         return TensorInUse(name=name, tensor=tensor, writes=True)
 
@@ -117,7 +117,7 @@ class Tensors:
             if slot.of.endswith("s"):
                 # a rank that is not the root passes no list: there is one tensor for each member
                 other = outputs if tensors is inputs else inputs
-                listed = tensors or (_many(other[0], len(call.group)),)
+                listed = tensors or (_merge(other[0], len(call.group)),)
                 found.append(self._name_list(call, listed, in_use, used, slot.mark, writes=writes))
             elif tensors:
                 first = tensors[0]
@@ -143,7 +143,7 @@ class Tensors:
         writes: bool,
     ) -> str:
         dtype = tensor.dtype if tensor.dtype in DTYPES else "uint8"
-        base = f"{_short(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}"
+        base = f"{_shorten_dtype(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}"
         base += f"_{mark}" if mark else ""
         value = f"zeros([{', '.join(map(str, shape))}])"
         return self._choose(base, dtype, f'"{value}"', tensor, in_use, used, writes=writes)
@@ -169,10 +169,11 @@ class Tensors:
         if len(set(shapes)) == 1:
             inner = ", ".join(map(str, shapes[0]))
             value = f"[zeros([{inner}]) for i in range({len(shapes)})]"
-            base = f"{_short(dtype)}_{'x'.join(map(str, shapes[0])) or 'scalar'}_of_{len(shapes)}"
+            size = "x".join(map(str, shapes[0])) or "scalar"
+            base = f"{_shorten_dtype(dtype)}_{size}_of_{len(shapes)}"
         else:
             value = f"[{', '.join(f'zeros({list(each)})' for each in shapes)}]"
-            base = f"{_short(dtype)}_list_of_{len(shapes)}"
+            base = f"{_shorten_dtype(dtype)}_list_of_{len(shapes)}"
         base += f"_{mark}" if mark else ""
         whole = Tensor(
             dtype=dtype,
@@ -231,7 +232,7 @@ def tensor_slots(operation: str) -> tuple[Slot, ...]:
     return found
 
 
-def _many(tensor: Tensor, count: int) -> Tensor:
+def _merge(tensor: Tensor, count: int) -> Tensor:
     return Tensor(
         dtype=tensor.dtype, shape=tensor.shape, address=0, size=tensor.size * count, count=count
     )
@@ -244,7 +245,7 @@ def _overlap(one: Tensor, two: Tensor) -> bool:
     return one.address < two.address + two.size and two.address < one.address + one.size
 
 
-def _short(dtype: str) -> str:
+def _shorten_dtype(dtype: str) -> str:
     """Return a dtype as names have it: `f32`, `bf16`, `i64`."""
     head = dtype.rstrip("0123456789")
     if head in _SHORT:

@@ -77,7 +77,7 @@ class UnnamedWork:
         every rank did.
         """
         for given in (
-            self._in_pools(),
+            self._name_pools(),
             self._give_names(is_shared=True),
             self._give_names(is_shared=False),
         ):
@@ -135,7 +135,7 @@ class UnnamedWork:
                 self._sites[other].beside.add(at)
             open_accesses[numbers[0]] = at
 
-    def _in_pools(self) -> dict[int, tuple[str, int | None]]:
+    def _name_pools(self) -> dict[int, tuple[str, int | None]]:
         """Return names as :meth:`_give_names`; much work that one step waits for has one name."""
         found = self._give_names(is_shared=True)
         pools: dict[int, set[int]] = {at: {at} for at in self._sites}

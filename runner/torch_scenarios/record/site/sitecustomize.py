@@ -21,9 +21,9 @@ class _Waiting(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         """Wait for that of a rank, and for that by which a launcher starts ranks."""
         self._awaited = {
-            "torch.distributed.distributed_c10d": _at_first_group,
+            "torch.distributed.distributed_c10d": _begin_at_first_group,
             "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler": (
-                _at_launch
+                _watch_launch
             ),
         }
 
@@ -45,7 +45,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _at_first_group(module: Any) -> None:
+def _begin_at_first_group(module: Any) -> None:
     """Begin once `torch.distributed` is whole: at the first group that is made."""
     first = module.init_process_group
 
@@ -63,7 +63,7 @@ def _at_first_group(module: Any) -> None:
     module.init_process_group = init_process_group
 
 
-def _at_launch(module: Any) -> None:
+def _watch_launch(module: Any) -> None:
     """See how the ranks end that this process starts."""
     recorder = _recorder()
     if recorder is not None:

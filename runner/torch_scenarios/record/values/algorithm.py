@@ -149,7 +149,7 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
         if at > turn + 1:
             return
         states = [state for _, state in found.values()]
-        unlike = _first_unlike(states)
+        unlike = _find_first_difference(states)
         if kind == 0 and not unlike:
             were_equal = True
         elif kind == 0 and were_equal:
@@ -167,7 +167,7 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
                 return
 
 
-def _first_unlike(states: Sequence[Mapping[str, str]]) -> str:
+def _find_first_difference(states: Sequence[Mapping[str, str]]) -> str:
     """Return the first weight of all ranks that some of them hold otherwise; or nothing."""
     return next(iter(_find_unlike(states)), "")
 
@@ -183,7 +183,7 @@ def _tell_compressed(records: Records, turn: int, name: str) -> Iterator[str]:
         step = next((each for each in record.steps if each.turn == turn), None)
         if step is None:
             return
-        calls, written = _after_backward(record, step)
+        calls, written = _list_calls_after_backward(record, step)
         number = record.names.get(name, -1)
         if number not in written or not calls:
             continue
@@ -203,7 +203,7 @@ def _tell_compressed(records: Records, turn: int, name: str) -> Iterator[str]:
             return
 
 
-def _after_backward(
+def _list_calls_after_backward(
     record: ValueRecord, step: OptimizerStep
 ) -> tuple[list[CarryingCall], list[int]]:
     """Return the calls between the last backward pass and a step, and which gradients changed."""

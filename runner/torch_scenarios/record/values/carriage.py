@@ -225,7 +225,7 @@ class Carriage:
         self._functions.calls += 1
         with self._witness.guard:
             frame = frame_of(2)
-            before = self._before(number, name, group, args, frame, is_awaited=is_awaited)
+            before = self._see_before(number, name, group, args, frame, is_awaited=is_awaited)
         if self._answer is None:
             result = go_on()
         else:
@@ -234,7 +234,7 @@ class Carriage:
             if is_awaited and name in LOOKED_AT | REDUCING:
                 self._wait(result)
             with self._witness.guard:
-                self._after(before, number, name, is_awaited=is_awaited)
+                self._see_after(before, number, name, is_awaited=is_awaited)
         return result
 
     def _wait(self, result: Any) -> None:
@@ -245,7 +245,7 @@ class Carriage:
 
     # ------------------------------------------------------------------ one call
 
-    def _before(
+    def _see_before(
         self, number: int, name: str, group: Any, args: Any, frame: Any, *, is_awaited: bool
     ) -> Any:
         at = SENT_AT.get(name)
@@ -287,7 +287,7 @@ class Carriage:
         entry = ["c", number, self._witness.turn, name, ranks, place, op, details]
         return entry, tensors
 
-    def _after(self, before: Any, number: int, name: str, *, is_awaited: bool) -> None:
+    def _see_after(self, before: Any, number: int, name: str, *, is_awaited: bool) -> None:
         entry, tensors = before
         results = []
         if is_awaited and name in LOOKED_AT and len(tensors) == 1:
@@ -394,9 +394,9 @@ class Carriage:
         if tensor.numel() > 1 and self._is_in_hook():
             return "gradient", [], False
         if maker == "graph" or (is_inside and tensor.numel() > 1):
-            owner = self._of_shape(tensor) if witness.in_backward and not _in_function() else []
+            owner = self._of_shape(tensor) if witness.in_backward and not _is_in_function() else []
             return ("gradient", owner, False) if owner else ("activation", [], False)
-        if tensor.numel() > 1 and (found_by_value := self._by_value(tensor)) is not None:
+        if tensor.numel() > 1 and (found_by_value := self._find_by_value(tensor)) is not None:
             return (*found_by_value, False)
         if tensor.requires_grad:
             return ("loss" if tensor.numel() == 1 else "activation"), [], False
@@ -462,7 +462,7 @@ class Carriage:
             }
         return self._weights
 
-    def _by_value(self, tensor: Any) -> tuple[str, list[int]] | None:
+    def _find_by_value(self, tensor: Any) -> tuple[str, list[int]] | None:
         """Return the parameters whose gradients or weights a flat tensor begins with, times k."""
         flat = tensor.detach().reshape(-1)
         head = flat[:HEAD].double()
@@ -820,7 +820,7 @@ def _cover(size: int, parameters: list[tuple[int, Any]]) -> list[int]:
     return found
 
 
-def _in_function() -> bool:
+def _is_in_function() -> bool:
     """Whether a backward of an autograd function of the user's is among the frames."""
     frame: Any = frame_of(2)
     deep = 0

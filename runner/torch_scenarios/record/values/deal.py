@@ -24,10 +24,10 @@ NAMED = 1000
 CALLED = "__scenario_batch__"
 
 #: that of this process, while it is recorded: one or none
-_CURRENT: list[Dealing] = []
+_CURRENT: list[BatchDealer] = []
 
 
-class Dealing:
+class BatchDealer:
     """Keeps the batches of a rank, or replaces them by those of a plan."""
 
     def __init__(self, witness: Any, folder: str, rank: int, plan: str) -> None:

@@ -222,7 +222,7 @@ def find_first_output(
         return ValueFinding(
             code="not_equivalent",
             message=f"step {step}, forward: the output of {shown} on {ranks_text((rank,))} "
-            f"{_what_it_is(whole, present[rank], apart)}; {words}",
+            f"{_word_output(whole, present[rank], apart)}; {words}",
             ranks=(rank,),
             rank=rank,
             place=own.place,
@@ -666,7 +666,7 @@ def _has_rows(part: Array, whole: Array, dimension: int, apart: float) -> bool:
     return True
 
 
-def _what_it_is(whole: Array, part: Array, apart: float) -> str:
+def _word_output(whole: Array, part: Array, apart: float) -> str:
     """Say what an output is in place of that of one process."""
     if np.isfinite(whole).all() and not np.isfinite(part).all():
         return "is not a number, or infinite, where one process has numbers"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.record.analysis import NothingRecordedError, record
-from torch_scenarios.record.live import Launcher, Order
+from torch_scenarios.record.live import Launcher, RunOrder
 from torch_scenarios.record.values.invariants.finding import ValueFinding
 
 #: runs whose modules round otherwise, which measure what rounding does
@@ -51,7 +51,7 @@ class UnsuitedError(Exception):
     """The batches of a training cannot be dealt anew; the message says why."""
 
 
-def empty_folder(order: Order, name: str) -> Path:
+def empty_folder(order: RunOrder, name: str) -> Path:
     """Return the folder of a further run, with nothing in it."""
     folder = order.folder / "redeal" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +59,7 @@ def empty_folder(order: Order, name: str) -> Path:
 
 
 def run_again(
-    order: Order,
+    order: RunOrder,
     folder: Path,
     values: Mapping[str, Any],
     start: Launcher | None,
@@ -86,7 +86,7 @@ def run_again(
     return folder
 
 
-def disturb(order: Order, folder: Path, start: Launcher | None = None) -> list[Path]:
+def disturb(order: RunOrder, folder: Path, start: Launcher | None = None) -> list[Path]:
     """Run one process some times more, its modules rounding otherwise; return the records.
 
     Raises UnsuitedError.

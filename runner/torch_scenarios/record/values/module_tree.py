@@ -110,11 +110,11 @@ def build_tree(one: Path, many: Path, found: Parity, disturbed: Sequence[Path] =
     for name, state, part in _outputs(first, reference, held):
         owner = _module(modules, name)
         owner.parts.append(part)
-        owner.state = _worse(owner.state, state)
+        owner.state = _choose_worse(owner.state, state)
     for part in _parameters(reference, layout, wrong):
         owner = _module(modules, part.name.rpartition(".")[0])
         owner.parts.append(part)
-        owner.state = _worse(owner.state, part.state)
+        owner.state = _choose_worse(owner.state, part.state)
     if culprit is not None:
         at = culprit if culprit in modules else culprit.rpartition(".")[0]
         _module(modules, at).state = "wrong"
@@ -129,7 +129,7 @@ def _module(modules: dict[str, TreeModule], name: str) -> TreeModule:
     return modules[name]
 
 
-def _worse(one: str, other: str) -> str:
+def _choose_worse(one: str, other: str) -> str:
     order = ("unknown", "right", "later", "wrong")
     return max(one, other, key=order.index)
 

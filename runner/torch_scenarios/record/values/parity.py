@@ -124,7 +124,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
     deviations = [*find_deviations(reference, held, layout, together, noise, sent)]
     deviations = leave_out_reduced(deviations, reference, held, layout)
-    rates = [*_other_rates(first, together)]
+    rates = [*_find_other_rates(first, together)]
     if _weigh_each_other(first, together, rates, deviations):
         rates, deviations = [], []
     sides = (reference, held, layout)
@@ -516,7 +516,7 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
     union = {row for each in rows.values() for row in each}
     if not own or not union or own == union or _has_same_numbers(first, together):
         return ""
-    if (sizes := _other_shapes(first, together)) is not None:
+    if (sizes := _compare_inputs(first, together)) is not None:
         alone, several = sizes
         if alone == several:
             return ""  # parts of a sequence, which have no rows in common
@@ -546,7 +546,7 @@ def _is_later_stage(record: ValueRecord, rows: set[str]) -> bool:
     return is_sent and rows.isdisjoint(_rows_before_step(record))
 
 
-def _other_shapes(first: ValueRecord, together: Records) -> tuple[int, int] | None:
+def _compare_inputs(first: ValueRecord, together: Records) -> tuple[int, int] | None:
     """Return the elements of the inputs of one process and of all ranks, where rows are longer."""
     if first.batches or any(record.batches for record in together.values()):
         return None
@@ -574,7 +574,7 @@ def _find_missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueF
     together = {r: each for r, each in together.items() if not _is_later_stage(each, own)}
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
-    if not own or not union or own == union or _other_shapes(first, together):
+    if not own or not union or own == union or _compare_inputs(first, together):
         return
     if _has_same_numbers(first, together):
         return
@@ -595,7 +595,7 @@ def _find_missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueF
     )
 
 
-def _other_rates(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
+def _find_other_rates(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
     """Yield the first step at which a learning rate is not that of one process."""
     for rank, record in together.items():
         for mine, theirs in zip(record.steps, first.steps, strict=False):

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from torch_scenarios.record.live import Launcher, Order
+from torch_scenarios.record.live import Launcher, RunOrder
 from torch_scenarios.record.values.algorithm import (
     find_sent_precision,
     tell_another_algorithm,
@@ -257,7 +257,7 @@ def _file_of(rank: int, name: str) -> str:
 
 
 def deal_again(
-    order: Order, kind: str, allow: Sequence[str] = (), start: Launcher | None = None
+    order: RunOrder, kind: str, allow: Sequence[str] = (), start: Launcher | None = None
 ) -> Redeal:
     """Run a recorded program twice more, its batches dealt anew, and compare the gradients.
 
@@ -281,7 +281,7 @@ def deal_again(
 
 
 def _follow_plan(
-    order: Order, kind: str, start: Launcher | None, *, by_number: bool = True
+    order: RunOrder, kind: str, start: Launcher | None, *, by_number: bool = True
 ) -> Path:
     """Run the program once more by a plan; return the folder of its record."""
     folder = empty_folder(order, kind)
@@ -364,7 +364,7 @@ def _tell_dealt_twice(records: Mapping[int, ValueRecord]) -> ValueFinding | None
     return None
 
 
-def _halve(order: Order, allow: Sequence[str], start: Launcher | None) -> Redeal:
+def _halve(order: RunOrder, allow: Sequence[str], start: Launcher | None) -> Redeal:
     """Run on half as many ranks, each with the rows of two, and compare the gradients."""
     world = order.world_size
     if world % 2 or order.own_launcher:
@@ -450,7 +450,7 @@ def compare_dealings(
     records, others = read_values(first), read_values(dealt)
     if kind == "world":
         records = {rank: each for rank, each in records.items() if rank in others}
-    elif reason := _unlike(records, others):
+    elif reason := _explain_unlike(records, others):
         return Redeal(reason=reason)
     values = [
         {rank: read_tensors(folder, rank) for rank in records} for folder in (first, dealt, ordered)
@@ -460,7 +460,7 @@ def compare_dealings(
     if not changes:
         return Redeal(reason=_tell_closure(records) or NO_STEP)
     if any(each.order > each.order_bound for each in changes):
-        return Redeal(reason=_why_order_matters(records))
+        return Redeal(reason=_explain_order(records))
     wrong = [each for each in changes if each.off > SURE * each.bound]
     if not wrong:
         unsure = [each for each in changes if each.off > each.bound and not each.follows]
@@ -501,7 +501,7 @@ def _tell_closure(records: Mapping[int, ValueRecord]) -> str:
     return ""
 
 
-def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
+def _explain_order(records: Mapping[int, ValueRecord]) -> str:
     if reason := _tell_closure(records):
         return reason
     if any(each.of(DropoutCall) for each in records.values()):
@@ -554,7 +554,7 @@ class _Cause(Struct, frozen=True, kw_only=True):
     place: int
 
 
-def _unlike(records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord]) -> str:
+def _explain_unlike(records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord]) -> str:
     """Return why a further run did not follow its plan, or nothing."""
     if {*records} != {*others}:
         return "the further run has other ranks"
@@ -592,8 +592,8 @@ def _changes(
                 if name not in others or not own.size or others[name].shape != own.shape:
                     continue  # a shard of half as many ranks is larger
                 size = max(_largest(own), largest) or 1.0
-                off = _apart(own, others[name]) / size
-                measured = _apart(own, third[name]) / size if name in third else 0.0
+                off = _measure_distance(own, others[name]) / size
+                measured = _measure_distance(own, third[name]) / size if name in third else 0.0
                 bound = max(TIMES * measured, bound_of(own, step), coarse)
                 yield _Change(
                     step=step,
@@ -693,14 +693,14 @@ def _leaves_alike(
             return False
         means.append(np.mean(parts, axis=0))
     size = _largest(means[0])
-    return bool(size) and _apart(*means) <= SURE * change.bound * size
+    return bool(size) and _measure_distance(*means) <= SURE * change.bound * size
 
 
 def _largest(value: Array) -> float:
     return float(np.abs(value.astype(float)).max(initial=0.0))
 
 
-def _apart(one: Array, other: Array) -> float:
+def _measure_distance(one: Array, other: Array) -> float:
     if one.shape != other.shape:
         return float("inf")
     return float(np.abs(one.astype(float) - other.astype(float)).max(initial=0.0))
@@ -837,7 +837,7 @@ def _make_finding(
     )
 
 
-def check_resumption(order: Order, start: Launcher | None) -> Redeal:
+def check_resumption(order: RunOrder, start: Launcher | None) -> Redeal:
     """Run until a checkpoint is written, run again from it, and compare with the whole run."""
     records = read_values(order.folder)
     whole = records[min(records)]
@@ -921,12 +921,12 @@ def _difference_after_load(
             "save the epoch and the place in it, and begin there: the sampler's state, or a "
             "loader that skips what was read"
         )
-    gradients = [_by_name(record, mine.gradients), _by_name(whole, theirs.gradients)]
+    gradients = [_map_names(record, mine.gradients), _map_names(whole, theirs.gradients)]
     if gradients[0] != gradients[1]:
         return "the gradients are others on the same rows and weights", (
             "save and load the state of the random generators, the buffers and the scaler"
         )
-    after = [_by_name(record, mine.after), _by_name(whole, theirs.after)]
+    after = [_map_names(record, mine.after), _map_names(whole, theirs.after)]
     if after[0] != after[1]:
         return "the same gradients move the weights in another way", (
             "save and load the state of the optimizer (momentum, averages of squares, its step)"
@@ -934,7 +934,7 @@ def _difference_after_load(
     return None
 
 
-def _by_name(record: ValueRecord, values: Mapping[int, str | None]) -> dict[str, str | None]:
+def _map_names(record: ValueRecord, values: Mapping[int, str | None]) -> dict[str, str | None]:
     return {record.parameters[number].name: each for number, each in values.items()}
 
 

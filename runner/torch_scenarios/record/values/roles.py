@@ -896,7 +896,7 @@ def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
         [
             call
             for call in record.calls
-            if call.ranks == world and _is_report(call) and call.at < _last_step(record)
+            if call.ranks == world and _is_report(call) and call.at < _find_last_step(record)
             if not _is_score(record, call)
         ]
         for record in records.values()
@@ -908,7 +908,7 @@ def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
     return False
 
 
-def _last_step(record: ValueRecord) -> int:
+def _find_last_step(record: ValueRecord) -> int:
     """Return the event of the last step of an optimizer; -1 where there is none."""
     return max((each.at for each in record.steps), default=-1)
 

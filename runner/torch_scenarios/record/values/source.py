@@ -255,7 +255,7 @@ def _find_writes(script: Script, since: int, until: int) -> list[tuple[int, bool
         each.name: each for each in ast.walk(script.tree) if isinstance(each, ast.FunctionDef)
     }
     found = []
-    statements = [e for e in _own_nodes(script.scope(until)) if isinstance(e, ast.stmt)]
+    statements = [e for e in _walk_scope(script.scope(until)) if isinstance(e, ast.stmt)]
     for each in sorted(statements, key=lambda one: one.lineno):
         if not since < each.lineno < until:
             continue
@@ -264,7 +264,7 @@ def _find_writes(script: Script, since: int, until: int) -> list[tuple[int, bool
         own = functions.get(getattr(called, "attr", getattr(called, "id", "")))
         inside = [
             e.lineno
-            for e in (_own_nodes(own) if own is not None else ())
+            for e in (_walk_scope(own) if own is not None else ())
             if isinstance(e, ast.stmt) and _writes_gradient(e)
         ]
         if inside:
@@ -303,14 +303,14 @@ def find_batch_line(record: ValueRecord, place: int) -> tuple[str, int] | None:
     scope = script.scope(line)
     used = {
         name
-        for each in _own_nodes(scope)
+        for each in _walk_scope(scope)
         if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or each.lineno)
         for part in each.args
         for name in _names_in(part)
     }
     made = [
         each.lineno
-        for each in _own_nodes(scope)
+        for each in _walk_scope(scope)
         if isinstance(each, ast.Assign) and each.lineno < line
         if any(_names_in(part) & used for part in each.targets)
     ]
@@ -354,14 +354,14 @@ def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
     if names is None:
         return False
     if maker is not user:
-        returns = [each for each in _own_nodes(maker) if isinstance(each, ast.Return)]
+        returns = [each for each in _walk_scope(maker) if isinstance(each, ast.Return)]
         if not any(each.value is not None and _reads(each.value, names, set()) for each in returns):
             return False
         functions = {getattr(maker, "name", "")}
         names = _follow(user, set(), functions, end[0][1])
     calls = [
         each
-        for each in _own_nodes(user)
+        for each in _walk_scope(user)
         if isinstance(each, ast.Call)
         and isinstance(each.func, ast.Attribute)
         and each.func.attr == "backward"
@@ -370,19 +370,19 @@ def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
     return names is not None and any(_reads(each.func, names, functions) for each in calls)
 
 
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+def _walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a scope without those of functions in it."""
     for each in ast.iter_child_nodes(scope):
         if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda):
             yield each
-            yield from _own_nodes(each)
+            yield from _walk_scope(each)
 
 
 def _outputs_of_call(scope: ast.AST, line: int) -> set[str]:
     """Return the variable that a call gathers into: its first argument."""
     return {
         each.args[0].id
-        for each in _own_nodes(scope)
+        for each in _walk_scope(scope)
         if isinstance(each, ast.Call)
         and each.lineno <= line <= (each.end_lineno or each.lineno)
         and each.args
@@ -395,7 +395,7 @@ def _follow(scope: ast.AST, names: set[str], functions: set[str], until: int) ->
     names = {*names}
     assigns = [
         each
-        for each in _own_nodes(scope)
+        for each in _walk_scope(scope)
         if isinstance(each, ast.Assign | ast.AugAssign) and each.lineno <= until
     ]
     for each in sorted(assigns, key=lambda one: one.lineno):

@@ -32,7 +32,7 @@ from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.scratch import Scratch
 from torch_scenarios.record.values.carriage import Carriage
-from torch_scenarios.record.values.deal import Dealing
+from torch_scenarios.record.values.deal import BatchDealer
 from torch_scenarios.record.values.digest import (
     CaptureError,
     LeftGradients,
@@ -228,7 +228,7 @@ class ValueWitness:
         self.dealing: Any = None
         if settings.get("redeal"):
             plan = settings.get("plan", "")
-            self.dealing = Dealing(self, recorder.folder, recorder.about["rank"], plan)
+            self.dealing = BatchDealer(self, recorder.folder, recorder.about["rank"], plan)
         if settings.get("stop") or settings.get("scratch") or settings.get("aside"):
             self._keep_files()
         self._install()
@@ -311,11 +311,11 @@ class ValueWitness:
 
         def before_step(optimizer: Any, *_: Any) -> None:
             with self.guard:
-                self._before_step(optimizer)
+                self._see_before_step(optimizer)
 
         def after_step(optimizer: Any, *_: Any) -> None:
             with self.guard:
-                self._after_step(optimizer)
+                self._see_after_step(optimizer)
 
         def register(module: Any, name: str, parameter: Any) -> None:
             with self.guard:
@@ -380,7 +380,7 @@ class ValueWitness:
             self.parameters.load(self.settings["init"])
         place = self.place(frame)
         root = self.parameters.register_root(module, frame, place)
-        self._late_parameters(module, place)
+        self._write_late_parameters(module, place)
         self._see_unsharded()
         self.parameters.distrust(self.parameters.at_rest(module))
         changed = self._rehash()
@@ -621,7 +621,7 @@ class ValueWitness:
 
     _late: list[Any]
 
-    def _late_parameters(self, module: Any, place: int) -> None:
+    def _write_late_parameters(self, module: Any, place: int) -> None:
         """Write down parameters that no optimizer has, made after one: once a module."""
         if not self._late:
             return
@@ -643,7 +643,7 @@ class ValueWitness:
                 if known is not None:
                     self.put(LateParameter(known.number, "optimizer", place))
 
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
+    def _see_before_step(self, optimizer: Any, *_: Any) -> None:
         self.depth.optimizer += 1
         if self.depth.optimizer > 1:
             return
@@ -723,7 +723,7 @@ class ValueWitness:
                 self.put(FirstNan(self.turn, "loss", "", place))
                 return
 
-    def _after_step(self, optimizer: Any, *_: Any) -> None:
+    def _see_after_step(self, optimizer: Any, *_: Any) -> None:
         self.depth.optimizer = max(self.depth.optimizer - 1, 0)
         if self.depth.optimizer:
             return

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
@@ -88,7 +88,7 @@ from torch_scenarios.record.evidence.reasons.other_group import (
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, has_buffers, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
-from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
+from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -133,7 +133,7 @@ def add_reasons(
     finding = lines[at]
     parting = parting_of(finding, records)
     if (finding.fix or "").startswith("two threads"):
-        always = Parted(parting, records, folder) if parting is not None else None
+        always = DecidedParting(parting, records, folder) if parting is not None else None
         reason = find_condition(always, always.tallies(whole=True)) if always is not None else None
         if reason is None or parting is None:
             return tuple(lines)
@@ -156,7 +156,7 @@ def add_reasons(
     if not clauses:
         return tuple(lines)
     if not any(_MORE_TURNS in each.words for each in clauses):
-        clauses = [*clauses, *tell_progress(Parted(parting, records, folder))]
+        clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
     lines[at] = with_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
 
@@ -255,14 +255,18 @@ def explain_parting(
     parting: Parting, records: Mapping[int, RankRecord], folder: str
 ) -> tuple[list[Clause], str]:
     """Return where ranks part and why, and what mends it; nothing where nothing is known."""
-    sides, parted = parting.sides, Parted(parting, records, folder)
+    sides, parted = parting.sides, DecidedParting(parting, records, folder)
     clauses: list[Clause] = []
     what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
     if len(sides) > 1:
         is_one_line = len({short(frames, folder) for _, frames in sides}) == 1
         where = "; ".join(
             f"{ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} from "
-            + (call.place.short(folder) if is_one_line else short(frames, folder) + _through(call))
+            + (
+                call.place.short(folder)
+                if is_one_line
+                else short(frames, folder) + _word_framework_line(call)
+            )
             for ranks, frames in sides
             for call in [parting.calls[ranks[0]]]
         )
@@ -348,7 +352,7 @@ def explain_parting(
 _MORE_TURNS = "more turns on some ranks"
 
 
-def _find_further(parted: Parted, reason: Reason | None) -> Reason | None:
+def _find_further(parted: DecidedParting, reason: Reason | None) -> Reason | None:
     """Return what lies behind a reason and has an advice of its own; None where nothing does."""
     further = find_finalizer(parted) or find_ungrouped(parted)
     if further is not None or reason is None or _MORE_TURNS not in reason[0].words:
@@ -364,10 +368,10 @@ def explain_absence(
         rank: item
         for rank, record in records.items()
         for item in record.items[:1]
-        if rank not in absent and isinstance(item, Blocking)
+        if rank not in absent and isinstance(item, BlockingCall)
     }
     parting = Parting(group="", at=0, calls=calls, missing=tuple(absent))
-    parted = Parted(parting, records, folder)
+    parted = DecidedParting(parting, records, folder)
     always = parted.tallies(whole=True)
     reason = (
         find_caught(parted, whole=True, by_chance=True)
@@ -378,7 +382,7 @@ def explain_absence(
     return reason[0] if reason is not None and calls else None
 
 
-def _through(call: RecordedCall | Blocking) -> str:
+def _word_framework_line(call: RecordedCall | BlockingCall) -> str:
     """Return the line of a framework that makes a call, and the part of a model that it carries."""
     part = call.carries if isinstance(call, RecordedCall) else ""
     return (f" in {call.place.via}" if call.place.via else "") + (f" for {part}" if part else "")

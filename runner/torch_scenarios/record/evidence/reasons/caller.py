@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.script import script_at
@@ -22,7 +22,7 @@ _GENERATES = re.compile(r"\.generate\(")
 _SCALES = re.compile(r"scaler\w*\.step\(")
 
 
-def find_decorated(parted: Parted) -> Reason | None:
+def find_decorated(parted: DecidedParting) -> Reason | None:
     """Return the function in which some ranks communicate, and that a decorator runs on these."""
     for ranks, frames in parted.sides:
         if len(ranks) == len(parted.ranks):
@@ -48,7 +48,7 @@ def find_decorated(parted: Parted) -> Reason | None:
 _HOOKS = {"prepare_data": ("Lightning", "`setup`, which it runs on every rank")}
 
 
-def find_finalizer(parted: Parted) -> Reason | None:
+def find_finalizer(parted: DecidedParting) -> Reason | None:
     """Return the `__del__` in which some ranks communicate: they run it where a reference ends."""
     for ranks, frames in parted.parting.sides:
         for file, line, _ in frames if len(parted.parting.sides) > 1 else ():
@@ -74,7 +74,7 @@ def find_finalizer(parted: Parted) -> Reason | None:
 _IN_TURN = re.compile(r"first|turn|sequential", re.IGNORECASE)
 
 
-def find_turn(parted: Parted) -> Reason | None:
+def find_turn(parted: DecidedParting) -> Reason | None:
     """Return the `with` that lets ranks in one after another, where one in it waits for others."""
     for ranks, frames in parted.parting.sides:
         others = [(who, at) for who, at in parted.parting.sides if at != frames]
@@ -116,7 +116,7 @@ def _tell_turn(
     return Clause(words), fix
 
 
-def find_anew(parted: Parted) -> Reason | None:
+def find_anew(parted: DecidedParting) -> Reason | None:
     """Return the decorated function that some ranks are in anew, and others for the first time.
 
     Nothing in the script calls it twice: what decorates it has caught an error, and tries again.
@@ -153,7 +153,7 @@ def find_anew(parted: Parted) -> Reason | None:
     return None
 
 
-def _is_repeated(parted: Parted, ranks: Sequence[int], frames: Frames) -> bool:
+def _is_repeated(parted: DecidedParting, ranks: Sequence[int], frames: Frames) -> bool:
     """Whether ranks came to a line of a function before, and no loop of the script leads there."""
     for file, line, _ in frames:
         source = script_at(file)
@@ -171,7 +171,7 @@ def _is_repeated(parted: Parted, ranks: Sequence[int], frames: Frames) -> bool:
     )
 
 
-def find_caller(parted: Parted) -> Reason | None:
+def find_caller(parted: DecidedParting) -> Reason | None:
     """Return the line under which some ranks communicate and others, who pass it too, do not."""
     sides = [(ranks, frames) for ranks, frames in parted.parting.sides if len(frames) > 1]
     for ranks, frames in sides:
@@ -223,7 +223,7 @@ def find_caller(parted: Parted) -> Reason | None:
 
 
 def _find_near(
-    parted: Parted, ranks: Sequence[int], frames: Frames, known: Collection[tuple[str, int]]
+    parted: DecidedParting, ranks: Sequence[int], frames: Frames, known: Collection[tuple[str, int]]
 ) -> tuple[str, int, str] | None:
     """Return the innermost line in whose framework ranks still communicate, and others did."""
     if not parted.parting.calls[ranks[0]].place.via:
@@ -233,7 +233,7 @@ def _find_near(
     )
 
 
-def _find_left(parted: Parted, ranks: Sequence[int], at: tuple[str, int]) -> list[int]:
+def _find_left(parted: DecidedParting, ranks: Sequence[int], at: tuple[str, int]) -> list[int]:
     """Return the other ranks, where all of them have communicated under a line before."""
     others = [rank for rank in parted.ranks if rank not in ranks]
     is_known = all(
@@ -272,7 +272,7 @@ def _find_cached(frames: Frames) -> tuple[str, tuple[str, int, str]] | None:
     return None
 
 
-def find_handler(parted: Parted) -> Reason | None:
+def find_handler(parted: DecidedParting) -> Reason | None:
     """Return the function that handles a signal in which some ranks communicate, and others not."""
     inside: dict[tuple[str, int, str], list[int]] = {}
     for ranks, frames in parted.sides:
@@ -299,7 +299,7 @@ def find_handler(parted: Parted) -> Reason | None:
     return None
 
 
-def find_compiled(parted: Parted) -> Reason | None:
+def find_compiled(parted: DecidedParting) -> Reason | None:
     """Return the `if` of a compiled function around the call that some ranks make in it."""
     for ranks, frames in parted.parting.sides:
         call = parted.parting.calls[ranks[0]]

@@ -6,23 +6,23 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
-    Caught,
+    CaughtError,
     Decision,
     names_lost_peer,
 )
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def find_caught(parted: Parted, *, whole: bool, by_chance: bool = False) -> Reason | None:
+def find_caught(parted: DecidedParting, *, whole: bool, by_chance: bool = False) -> Reason | None:
     """Return the error that some ranks caught and others did not.
 
     `by_chance` counts what a rank may catch without harm: it tries until that works, in a loop in
     which nothing communicates.
     """
-    found: dict[tuple[Decision, str], dict[int, Caught]] = {}
+    found: dict[tuple[Decision, str], dict[int, CaughtError]] = {}
     for rank in parted.ranks:
         for each in parted.records[rank].caught:
             if parted.is_within(rank, each.before, whole=whole) and not names_lost_peer(each.words):
@@ -42,7 +42,9 @@ def find_caught(parted: Parted, *, whole: bool, by_chance: bool = False) -> Reas
 _ENDS = ("StopIteration", "StopAsyncIteration")
 
 
-def _tell_caught(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> Reason:
+def _tell_caught(
+    parted: DecidedParting, decision: Decision, own: Mapping[int, CaughtError]
+) -> Reason:
     caught = next(iter(own.values()))
     who, place = ranks_text([*own]), parted.place(decision)
     raised = caught.raised_at.short(parted.folder)
@@ -56,7 +58,7 @@ def _tell_caught(parted: Parted, decision: Decision, own: Mapping[int, Caught]) 
     return clause, fix
 
 
-def _tell_end(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> Reason:
+def _tell_end(parted: DecidedParting, decision: Decision, own: Mapping[int, CaughtError]) -> Reason:
     """Return that an iterator of some ranks has no more, and those of the others have."""
     who, place = ranks_text([*own]), parted.place(decision)
     owner = "the iterator" if len(own) == 1 else "the iterators"
@@ -73,14 +75,14 @@ def _tell_end(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> 
 
 
 def _find_skipped(
-    parted: Parted, end: Decision, own: Mapping[int, Caught]
-) -> tuple[Decision, dict[int, Caught]] | None:
+    parted: DecidedParting, end: Decision, own: Mapping[int, CaughtError]
+) -> tuple[Decision, dict[int, CaughtError]] | None:
     """Return the error that the same ranks alone caught before, where an iterator gives its items.
 
     A generator, or a `__next__`, that leaves out what cannot be read ends earlier because of it.
     """
     source = script_at(end.file)
-    found: dict[Decision, dict[int, Caught]] = {}
+    found: dict[Decision, dict[int, CaughtError]] = {}
     for rank in parted.ranks if source is not None else ():
         for each in parted.records[rank].caught:
             if parted.is_within(rank, each.before, whole=True):
@@ -127,7 +129,7 @@ def _handlers_at(decision: Decision) -> list[ast.ExceptHandler]:
     ]
 
 
-def _is_tried_again(parted: Parted, decision: Decision) -> bool:
+def _is_tried_again(parted: DecidedParting, decision: Decision) -> bool:
     """Whether an error is caught in a loop that ends where no error comes, and makes no call."""
     source = script_at(decision.file)
     if source is None:
@@ -152,7 +154,7 @@ def _is_tried_again(parted: Parted, decision: Decision) -> bool:
     )
 
 
-def find_lost(parted: Parted) -> Reason | None:
+def find_lost(parted: DecidedParting) -> Reason | None:
     """Return the error of a task in another thread, which some ranks have and others have not."""
     failed = {rank: parted.records[rank].lost for rank in parted.ranks if parted.records[rank].lost}
     if not failed or len(failed) == len(parted.ranks):

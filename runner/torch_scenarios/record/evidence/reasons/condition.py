@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, list_values, short
 from torch_scenarios.record.evidence.script import CASE, script_at
-from torch_scenarios.record.format import CREATION, Blocking, Decision, RecordedCall
+from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 
 def find_condition(
-    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]], *, by_all: bool = False
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]], *, by_all: bool = False
 ) -> Reason | None:
     """Return the outermost `if` around the calls of some ranks that others decide otherwise.
 
@@ -72,7 +72,7 @@ def _is_of(decision: Decision, node: ast.stmt, name: str, file: str) -> bool:
 
 
 def _explain_decision(
-    parted: Parted,
+    parted: DecidedParting,
     decision: Decision,
     tallies: Mapping[int, Tally],
     ranks: Sequence[int],
@@ -108,18 +108,19 @@ def _explain_decision(
     return Clause(words + (f", where {values}" if values else "")), fix
 
 
-def _find_creation(parted: Parted, ranks: Sequence[int]) -> str:
+def _find_creation(parted: DecidedParting, ranks: Sequence[int]) -> str:
     """Return the line at which some ranks create a group where others make other calls."""
     calls = parted.parting.calls
     is_made = {
-        rank: isinstance(each, Blocking) and each.what == CREATION for rank, each in calls.items()
+        rank: isinstance(each, BlockingCall) and each.what == CREATION
+        for rank, each in calls.items()
     }
     if not is_made.get(ranks[0]) or all(is_made.values()):
         return ""
     return short(calls[ranks[0]].place.frames, parted.folder)
 
 
-def _is_other_way_taken(parted: Parted, decision: Decision, ranks: Sequence[int]) -> bool:
+def _is_other_way_taken(parted: DecidedParting, decision: Decision, ranks: Sequence[int]) -> bool:
     """Whether other ranks make their call in the other part of the same `if`."""
     source = script_at(decision.file)
     if source is None:
@@ -134,7 +135,7 @@ def _is_other_way_taken(parted: Parted, decision: Decision, ranks: Sequence[int]
     return any(who for name, who in parts.items() if name != own and own)
 
 
-def _are_left_out(parted: Parted, ranks: Sequence[int]) -> bool:
+def _are_left_out(parted: DecidedParting, ranks: Sequence[int]) -> bool:
     """Whether a call of some ranks is one of a group whose other members make fewer in it."""
     call = parted.parting.calls.get(ranks[0])
     if not isinstance(call, RecordedCall):
@@ -149,14 +150,14 @@ def _are_left_out(parted: Parted, ranks: Sequence[int]) -> bool:
     return bool(rest) and max(rest) < min(counts[rank] for rank in ranks)
 
 
-def _pass_other_tensors(parted: Parted) -> bool:
+def _pass_other_tensors(parted: DecidedParting) -> bool:
     """Whether ranks make the same call, with tensors of another shape or dtype."""
     calls = [each for each in parted.parting.calls.values() if isinstance(each, RecordedCall)]
     passed = {tuple((x.dtype, x.shape) for x in each.inputs or each.outputs) for each in calls}
     return len({(each.operation, each.root) for each in calls}) == 1 and len(passed) > 1
 
 
-def _explain_both(parted: Parted, condition: str) -> Reason:
+def _explain_both(parted: DecidedParting, condition: str) -> Reason:
     """Return that both ways of an `if` make the call that ranks disagree in."""
     where = " and ".join(short(frames, parted.folder) for _, frames in parted.parting.sides)
     fix = (
@@ -166,7 +167,7 @@ def _explain_both(parted: Parted, condition: str) -> Reason:
     return Clause(f"both ways of {condition} make the call, with other tensors"), fix
 
 
-def _find_reduced(parted: Parted, decision: Decision) -> tuple[str, str] | None:
+def _find_reduced(parted: DecidedParting, decision: Decision) -> tuple[str, str] | None:
     """Return that a condition asks for what a `reduce` before it has left on one rank alone."""
     source = script_at(decision.file)
     node = source.condition(decision.line) if source is not None else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.script import script_at
 
 
-def find_coroutine(parted: Parted) -> Reason | None:
+def find_coroutine(parted: DecidedParting) -> Reason | None:
     """Return the coroutine whose tasks make the calls of ranks that part; None for any other."""
     for _, frames in parted.sides:
         for file, line, _ in frames[:1]:

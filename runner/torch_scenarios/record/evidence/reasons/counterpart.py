@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
-    Parted,
+    DecidedParting,
     Reason,
     Tally,
     list_times,
@@ -35,7 +35,7 @@ from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.format import Decision, RankRecord, RecordedCall, Way
+from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -60,7 +60,7 @@ def explain_message(
 ) -> Reason | None:
     """Return why a message of a finding has no counterpart; None where nothing is known."""
     if finding.diagnosis in {"dtype_mismatch", "shape_mismatch"}:
-        return _out_of_turn(finding, records, folder)
+        return _find_wrong_turn(finding, records, folder)
     if finding.diagnosis == "tag_mismatch":
         return _tags_apart(finding, records, folder)
     if finding.diagnosis not in UNANSWERED:
@@ -83,7 +83,9 @@ def explain_message(
     answers = [each for each in answers if {*each[:2]} <= records.keys()]
     if not answers:
         return None
-    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    parted = DecidedParting(
+        Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
+    )
     return (
         find_caught(parted, whole=True)
         or _find_past(finding, parted)
@@ -96,7 +98,7 @@ def explain_message(
 
 
 def _find_left(
-    parted: Parted, waiting: int, rank: int, loop: tuple[str, int, int] | None = None
+    parted: DecidedParting, waiting: int, rank: int, loop: tuple[str, int, int] | None = None
 ) -> Reason | None:
     """Return the way out that a rank which does not answer takes, and the one that waits does not.
 
@@ -104,16 +106,20 @@ def _find_left(
     With `loop`, a file with its first and last line, it is one out of that.
     """
     both = Parting(group="", at=0, calls={}, missing=(rank, waiting))
-    apart = Parted(both, parted.records, parted.folder)
+    apart = DecidedParting(both, parted.records, parted.folder)
     apart.sides = []  # where they are tells nothing: a framework communicates there
     reason = find_way_out(apart, apart.tallies(whole=True), loop)
     alone = reason is not None and reason[0].words.startswith(f"rank {rank} alone")
     return reason if alone else None
 
 
-def _out_of_turn(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+def _find_wrong_turn(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
     """Return the first message that does not fit, where its lines met others before."""
-    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    parted = DecidedParting(
+        Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
+    )
     for source, record in sorted(records.items(), key=lambda each: each[0] not in finding.ranks):
         targets = {call.peer for call in record.calls if call.operation == "send"}
         known = {each for each in targets if each is not None and each in records}
@@ -143,7 +149,7 @@ def _out_of_turn(finding: Finding, records: Mapping[int, RankRecord], folder: st
                         and found[1].place != (send if rank == source else take).place
                     ):
                         where = found[1].place.frames
-                        reason = _not_taken(parted, rank, what, where, since=found[0])
+                        reason = _find_branch(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
                 return _explain_buffers(send, take, source, target, folder)
@@ -166,7 +172,9 @@ def _explain_buffers(
 
 def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return what a tag is counted by, where ranks do not come as often to what counts it."""
-    parted = Parted(Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder)
+    parted = DecidedParting(
+        Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder
+    )
     marks = {each.mark.at for each in finding.notes if each.mark is not None}
     for call in (call for rank in finding.ranks for call in records[rank].calls):
         if call.place.short(folder) not in marks or call.operation not in _OPERATIONS.values():
@@ -227,7 +235,9 @@ def _explain_crossed_tags(
 ) -> Reason | None:
     """Return where two ranks that wait for each other take the messages in another order."""
     marks = {each.mark.at for each in finding.notes if each.mark is not None}
-    parted = Parted(Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder)
+    parted = DecidedParting(
+        Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder
+    )
     for source, target in itertools.permutations(finding.ranks, 2):
         sent = _messages(parted, source, "send", target - source)
         taken = _messages(parted, target, "receive", source - target)
@@ -260,7 +270,7 @@ def _explain_crossed_tags(
 
 
 def _loop(
-    finding: Finding, parted: Parted, answers: Sequence[tuple[int, int, str]]
+    finding: Finding, parted: DecidedParting, answers: Sequence[tuple[int, int, str]]
 ) -> Reason | None:
     """Return the loop around a message that some ranks have left after fewer turns than others.
 
@@ -324,7 +334,7 @@ def _tell_bound(decision: Decision, folder: str) -> str:
 _ENTERS = re.compile(r"rank (\d+) waits in .*?for rank (\d+) to enter")
 
 
-def _find_past(finding: Finding, parted: Parted) -> Reason | None:
+def _find_past(finding: Finding, parted: DecidedParting) -> Reason | None:
     """Return the loop or `if` around a collective in which one rank waits and another went past.
 
     It came there as often, and made fewer turns or took the other way: it will not come any more.
@@ -348,7 +358,7 @@ def _find_past(finding: Finding, parted: Parted) -> Reason | None:
 
 
 def _tell_past(
-    parted: Parted,
+    parted: DecidedParting,
     tallies: Mapping[Decision, Mapping[int, Tally]],
     around: tuple[ast.stmt, str, str],
     waiting: int,
@@ -385,7 +395,7 @@ def _tell_past(
     return None
 
 
-def _find_over(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+def _find_over(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reason | None:
     """Return the loop in which a rank received, and that it has left after fewer turns.
 
     The other rank sends in a loop of more turns, and both wait for each other to receive.
@@ -408,7 +418,7 @@ def _find_over(parted: Parted, waiting: int, rank: int, what: str) -> Reason | N
     return _tell_over(parted, (rank, inner, few), (waiting, outer, many))
 
 
-def _find_longer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+def _find_longer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reason | None:
     """Return the loop in which a rank sent or received, and that it has left for good.
 
     The other rank waits for one message more, in a loop of its own that has more turns.
@@ -436,7 +446,7 @@ _Loop: TypeAlias = tuple[str, int, str]
 
 
 def _tell_over(
-    parted: Parted, over: tuple[int, _Loop, int], waits: tuple[int, _Loop, int]
+    parted: DecidedParting, over: tuple[int, _Loop, int], waits: tuple[int, _Loop, int]
 ) -> Reason | None:
     """Return that a rank has left its loop, and that another one takes more turns of its own."""
     (rank, inner, few), (waiting, outer, many) = over, waits
@@ -451,7 +461,7 @@ def _tell_over(
     return Clause(words), fix
 
 
-def _find_blocked(parted: Parted, one: int, other: int) -> tuple[int, int] | None:
+def _find_blocked(parted: DecidedParting, one: int, other: int) -> tuple[int, int] | None:
     """Return the items of two ranks that send to each other while neither receives.
 
     The messages of a pair meet in order. Fake ranks go on behind where they would be stuck.
@@ -498,7 +508,7 @@ def _ends_inside(record: RankRecord, file: str, span: tuple[int, int]) -> bool:
     return last is not None and record.inside and _is_inside(last.place.frames, file, span)
 
 
-def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+def _answer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reason | None:
     """Return the `if` under which a rank would send or receive, and which it does not take.
 
     It is around the line from which the rank did so before, else around that of a rank that does so
@@ -507,7 +517,7 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     own = _messages(parted, rank, what, waiting - rank)
     if own:
         since, call = own[-1]
-        known = _not_taken(parted, rank, what, call.choice_frames, since=since)
+        known = _find_branch(parted, rank, what, call.choice_frames, since=since)
         return (
             known
             or _passed_by(parted, rank, what, waiting, since)
@@ -519,11 +529,13 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
         if other != rank
         for _, call in _messages(parted, other, what, waiting - rank)[:1]
     ]
-    found = (_not_taken(parted, rank, what, frames) for frames in others)
+    found = (_find_branch(parted, rank, what, frames) for frames in others)
     return next(filter(None, found), None) or _explain_distance(parted, waiting, rank, what)
 
 
-def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -> Reason | None:
+def _passed_by(
+    parted: DecidedParting, rank: int, what: str, waiting: int, since: int
+) -> Reason | None:
     """Return the `if` around where the other rank waits, which this one decides otherwise."""
     other = "receive" if what == "send" else "send"
     ends = _messages(parted, waiting, other, rank - waiting)
@@ -536,13 +548,13 @@ def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -
             at = (file, node.test.lineno) if isinstance(node, ast.If) else (file, 0)
             way = own.get(at)
             if way is not None and not (way.no if name == "body" else way.yes):
-                return _not_taken(parted, rank, what, frames, since=since, again=False)
+                return _find_branch(parted, rank, what, frames, since=since, again=False)
     return None
 
 
-def _skipped(parted: Parted, rank: int, what: str, frames: Frames) -> Reason | None:
+def _skipped(parted: DecidedParting, rank: int, what: str, frames: Frames) -> Reason | None:
     """Return the `if` around a line that a rank came to, and at times went past."""
-    own: dict[tuple[str, int], list[Way]] = {}
+    own: dict[tuple[str, int], list[BranchTaken]] = {}
     for way in parted.records[rank].ways:
         own.setdefault((way.decision.file, way.decision.line), []).append(way)
     for file, line, _ in frames:
@@ -552,14 +564,14 @@ def _skipped(parted: Parted, rank: int, what: str, frames: Frames) -> Reason | N
             past = [each for each in ways if (each.no if name == "body" else each.yes)]
             if past:
                 tally = Tally(yes=past[0].yes, no=past[0].no)
-                clause, fix = _missed(parted, rank, what, past[0].decision, name, tally)
+                clause, fix = _report_branch(parted, rank, what, past[0].decision, name, tally)
                 count = sum(each.no if name == "body" else each.yes for each in ways)
                 return Clause(f"{clause.words}, {times(count)}"), fix
     return None
 
 
 def _messages(
-    parted: Parted, rank: int, what: str, distance: int
+    parted: DecidedParting, rank: int, what: str, distance: int
 ) -> list[tuple[int, RecordedCall]]:
     """Return the messages of a rank to, or from, the one at a distance, with where each is."""
     return [
@@ -572,8 +584,8 @@ def _messages(
     ]
 
 
-def _not_taken(
-    parted: Parted,
+def _find_branch(
+    parted: DecidedParting,
     rank: int,
     what: str,
     frames: Frames,
@@ -582,7 +594,7 @@ def _not_taken(
     again: bool | None = None,
 ) -> Reason | None:
     """Return the innermost `if` around a line that a rank decides otherwise, from an item on."""
-    taken: dict[tuple[str, int], list[Way]] = {}
+    taken: dict[tuple[str, int], list[BranchTaken]] = {}
     for way in parted.records[rank].ways:
         if way.before > since:
             taken.setdefault((way.decision.file, way.decision.line), []).append(way)
@@ -594,16 +606,18 @@ def _not_taken(
             if (yes or no) and not (yes if name == "body" else no):
                 tally = Tally(yes=yes, no=no, values=ways[-1].values)
                 again = since >= 0 if again is None else again
-                return _missed(parted, rank, what, ways[-1].decision, name, tally, again=again)
+                return _report_branch(
+                    parted, rank, what, ways[-1].decision, name, tally, again=again
+                )
     return None
 
 
-def _explain_distance(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reason | None:
     """Return the `if` under which a rank waits for another one that is further than any answers.
 
     It is as likely to be wrong as the one under which the other rank could answer: both are named.
     """
-    guess = _by_text(parted, rank, what)
+    guess = _find_branch_by_text(parted, rank, what)
     other = "receive" if what == "send" else "send"
     for _, call in _messages(parted, waiting, other, rank - waiting)[-1:]:
         for file, line, _ in call.made_at.frames:
@@ -632,7 +646,7 @@ def _explain_distance(parted: Parted, waiting: int, rank: int, what: str) -> Rea
     return guess
 
 
-def _by_text(parted: Parted, rank: int, what: str) -> Reason | None:
+def _find_branch_by_text(parted: DecidedParting, rank: int, what: str) -> Reason | None:
     """Return an `if` whose text has a call that sends or receives, and that a rank never takes."""
     for decision, own in parted.tallies(whole=True).items():
         source = script_at(decision.file)
@@ -642,12 +656,12 @@ def _by_text(parted: Parted, rank: int, what: str) -> Reason | None:
         mine = own[rank]
         for name, part, taken in _branches(node, mine.yes, mine.no):
             if not taken and (mine.yes or mine.no) and _CALLS[what].search(part):
-                return _missed(parted, rank, what, decision, name, mine)
+                return _report_branch(parted, rank, what, decision, name, mine)
     return None
 
 
-def _missed(
-    parted: Parted,
+def _report_branch(
+    parted: DecidedParting,
     rank: int,
     what: str,
     decision: Decision,
@@ -742,7 +756,7 @@ def _find_unsent(records: Mapping[int, RankRecord], rank: int, folder: str) -> R
     """Return the `if` past which one of those went that have sent to a rank the least."""
     counts = {other: _sent(each, rank, folder)[0] for other, each in records.items()}
     counts.pop(rank)
-    parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+    parted = DecidedParting(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
     for other in (each for each in sorted(counts) if counts[each] < max(counts.values())):
         sent = _messages(parted, other, "send", rank - other)
         known = sent or next(

@@ -17,19 +17,19 @@ from fnmatch import fnmatch
 from pathlib import PurePath
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
-from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
+from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def find_departure(parted: Parted) -> Reason | None:
+def find_departure(parted: DecidedParting) -> Reason | None:
     """Return how ranks that never come have left: the line of their exit, or of their end."""
     ended: dict[str, list[int]] = {}
     for rank in parted.parting.missing:
@@ -40,7 +40,7 @@ def find_departure(parted: Parted) -> Reason | None:
             ended.setdefault(f"`{text}` ({left})" if text else left, []).append(rank)
             continue
         last = record.items[-1] if record.items else None
-        if isinstance(last, Blocking) and last.what.startswith("destroy"):
+        if isinstance(last, BlockingCall) and last.what.startswith("destroy"):
             where = last.place.short(parted.folder)
             ended.setdefault(f"`{last.what}` ({where})", []).append(rank)
     if not ended:
@@ -228,9 +228,9 @@ def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> 
         other: last
         for other, record in records.items()
         for last in record.items[-1:]
-        if other != rank and record.inside and isinstance(last, RecordedCall | Blocking)
+        if other != rank and record.inside and isinstance(last, RecordedCall | BlockingCall)
     }
-    parted = Parted(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
+    parted = DecidedParting(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
     reason = find_way_out(parted, parted.tallies(whole=True), None) if calls else None
     return [reason[0].words] if reason is not None else []
 
@@ -652,7 +652,7 @@ def _find_way_past(
     scope = source.scope(at[1]) if source is not None else None
     if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
-    parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+    parted = DecidedParting(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
     way = find_way_out(parted, parted.tallies(whole=True), (at[0], scope.lineno, at[1]))
     alone = way is not None and way[0].words.startswith(f"{ranks_text([*left])} alone")
     return way if alone else None
@@ -679,7 +679,9 @@ def _find_uncounted(
             left = [rank for rank in records if rank not in ranks]
             if not left:
                 continue
-            parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+            parted = DecidedParting(
+                Parting(group="", at=0, calls={}, missing=(*records,)), records, folder
+            )
             way = find_way_out(parted, parted.tallies(whole=True), None)
             have = "has" if len(left) == 1 else "have"
             words = (

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, count_turns, list_values
+from torch_scenarios.record.evidence.choice import (
+    DecidedParting,
+    Reason,
+    Tally,
+    count_turns,
+    list_values,
+)
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
@@ -20,7 +26,7 @@ BEFORE, EARLY = "before that, ", "nothing near the calls differs; long before"
 
 
 def find_other_way(
-    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> Reason | None:
     """Return the last `if` of the same function that ranks decide otherwise, as a hint."""
     for _, frames in parted.sides:
@@ -50,12 +56,12 @@ def find_other_way(
 
 
 def find_last_decided(
-    parted: Parted, *, by_all: bool = False, whole: bool = False
+    parted: DecidedParting, *, by_all: bool = False, whole: bool = False
 ) -> Reason | None:
     """Return the last `if` before they part that ranks decide otherwise, as in a callback.
 
     `by_all` says that each rank has to come to it, `whole` looks from the beginning on, at what
-    leads to the calls (:meth:`Parted.leads_on`; of `by_all` to the line that makes them).
+    leads to the calls (:meth:`DecidedParting.leads_on`; of `by_all` to the line that makes them).
     """
     tallies = parted.tallies(whole=whole)
     decided = [
@@ -75,7 +81,7 @@ def find_last_decided(
     return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
 
 
-def list_early(parted: Parted) -> Reason | None:
+def list_early(parted: DecidedParting) -> Reason | None:
     """Return the `if`s and loops that ranks went through otherwise once, long before they part.
 
     Nothing ties them to the calls: they are named, and no advice follows. But an `if` under which a
@@ -111,7 +117,7 @@ def _find_registered(decision: Decision) -> int:
     return 0
 
 
-def _tell_registered(parted: Parted, decision: Decision, line: int) -> Reason:
+def _tell_registered(parted: DecidedParting, decision: Decision, line: int) -> Reason:
     """Return that some ranks register what communicates later, with the `if` around it."""
     own = parted.tallies(whole=True)[decision]
     place = parted.place(decision)
@@ -139,7 +145,7 @@ def _list_decided(tallies: Mapping[Decision, Mapping[int, Tally]]) -> list[Decis
     ]
 
 
-def _advice(parted: Parted, decision: Decision) -> str:
+def _advice(parted: DecidedParting, decision: Decision) -> str:
     """Return what to change; nothing for ranks of one line, where what they pass is the mistake."""
     if len(parted.sides) < 2 and not parted.parting.missing:
         return ""

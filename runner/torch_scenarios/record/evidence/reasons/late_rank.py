@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, count_turns, short
+from torch_scenarios.record.evidence.choice import DecidedParting, count_turns, short
 from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     RENDEZVOUS,
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
 )
@@ -55,19 +55,19 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
                 timeout_s = _timeout_s(records, entered, early)
                 fake = records[early].about.get("mode") == "fake"
                 if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
-                    found = _late_finding(entered, early, late, after_s, timeout_s, folder)
+                    found = _report_late_rank(entered, early, late, after_s, timeout_s, folder)
                     before = {rank: own[at - 1] for rank, own in calls.items() if at}
                     parting = Parting(group=group, at=at, calls=entered, before=before)
-                    return _with_delay(found, Parted(parting, records, folder), late)
+                    return _with_delay(found, DecidedParting(parting, records, folder), late)
     return None
 
 
-def _with_delay(finding: Finding, parted: Parted, late: int) -> Finding:
+def _with_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
     """Return a finding with the last `if` that the late rank alone went into since its call before.
 
     What an `if` does that decides no calls takes time, too: it prints, evaluates, or writes a file.
     """
-    before: RecordedCall | Blocking | None = parted.parting.before.get(late)
+    before: RecordedCall | BlockingCall | None = parted.parting.before.get(late)
     before = before or _start_of(parted.records[late])
     tallies = parted.tallies(whole=False)
     alone = [
@@ -84,9 +84,9 @@ def _with_delay(finding: Finding, parted: Parted, late: int) -> Finding:
     return replace(finding, notes=(*finding.notes, Clause(words)))
 
 
-def _start_of(record: RankRecord) -> Blocking | None:
+def _start_of(record: RankRecord) -> BlockingCall | None:
     """Return a rank's `init_process_group`; None where it has none."""
-    found = (each for each in record.items if isinstance(each, Blocking))
+    found = (each for each in record.items if isinstance(each, BlockingCall))
     return next((each for each in found if each.what == RENDEZVOUS), None)
 
 
@@ -109,7 +109,7 @@ def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding 
         rank: item
         for rank, record in records.items()
         for item in record.items[:1]
-        if isinstance(item, Blocking) and item.what == RENDEZVOUS
+        if isinstance(item, BlockingCall) and item.what == RENDEZVOUS
     }
     fake = any(each.about.get("mode") == "fake" for each in records.values())
     times = {
@@ -125,7 +125,7 @@ def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding 
         if timeout_s is None or not gave_up:
             continue
         if after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
-            return _late_finding(entered, early, late, after_s, timeout_s, folder)
+            return _report_late_rank(entered, early, late, after_s, timeout_s, folder)
     return None
 
 
@@ -141,7 +141,7 @@ def _arrival(record: RankRecord, calls: list[RecordedCall], at: int) -> float:
         return began + _started_s(record)
     if at:
         return began - calls[at - 1].began_us / 1e6
-    starts = [each.began_us for each in record.items if isinstance(each, Blocking)]
+    starts = [each.began_us for each in record.items if isinstance(each, BlockingCall)]
     return began - max((us for us in starts if us <= calls[at].began_us), default=0) / 1e6
 
 
@@ -164,12 +164,12 @@ def _timeout_s(
     return record.timeout_s if "imed out" in words or "imeout" in words else None
 
 
-def _name(call: RecordedCall | Blocking) -> str:
+def _name(call: RecordedCall | BlockingCall) -> str:
     return call.operation if isinstance(call, RecordedCall) else call.what
 
 
-def _late_finding(
-    entered: Mapping[int, RecordedCall | Blocking],
+def _report_late_rank(
+    entered: Mapping[int, RecordedCall | BlockingCall],
     early: int,
     late: int,
     after_s: float,

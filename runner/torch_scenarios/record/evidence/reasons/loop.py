@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
-    Parted,
+    DecidedParting,
     Reason,
     Tally,
     count_turns,
@@ -19,7 +19,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     Decision,
     RankRecord,
     RecordedCall,
@@ -41,7 +41,7 @@ def find_turns(
         if not frames:
             continue
         call = parting.calls[ranks[0]]
-        if isinstance(call, Blocking):
+        if isinstance(call, BlockingCall):
             return None
         maker = call.maker
         counts = {
@@ -56,10 +56,10 @@ def find_turns(
         if loop is None:
             continue
         text, line, file = loop
-        outer = _longer_loop(Parted(parting, records, folder), ranks, frames, elsewhere)
+        outer = _longer_loop(DecidedParting(parting, records, folder), ranks, frames, elsewhere)
         if outer is not None:
             (text, line, file), counts = outer
-        elif _is_begun_more_often(Parted(parting, records, folder), ranks, file, line):
+        elif _is_begun_more_often(DecidedParting(parting, records, folder), ranks, file, line):
             continue
         place = short(((file, line, ""),), folder)
         joined = _explain_join(parting, records, folder, (file, line))
@@ -68,7 +68,7 @@ def find_turns(
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
         what = "turns" if outer is not None else what
-        before = _tell_before(Parted(parting, records, folder), file, line)
+        before = _tell_before(DecidedParting(parting, records, folder), file, line)
         clause = Clause(
             f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
             + list_times(counts)
@@ -117,7 +117,7 @@ def _reads_clock(file: str, line: int) -> bool:
     )
 
 
-def _tell_before(parted: Parted, file: str, line: int) -> str:
+def _tell_before(parted: DecidedParting, file: str, line: int) -> str:
     """Return the last `if` that ranks decide otherwise between their last call and a loop."""
     span = _span(file, line)
     found: dict[Decision, dict[int, Tally]] = {}
@@ -236,7 +236,9 @@ def _explain_unjoined(
     return None
 
 
-def _is_begun_more_often(parted: Parted, ranks: Sequence[int], file: str, line: int) -> bool:
+def _is_begun_more_often(
+    parted: DecidedParting, ranks: Sequence[int], file: str, line: int
+) -> bool:
     """Whether ranks come to a loop more often than the others do, or take as many turns of it.
 
     Then it is what leads there, or what a turn leaves out, that differs.
@@ -256,7 +258,7 @@ def _is_begun_more_often(parted: Parted, ranks: Sequence[int], file: str, line: 
 
 
 def _longer_loop(
-    parted: Parted, ranks: Sequence[int], frames: Frames, others: Sequence[Frames]
+    parted: DecidedParting, ranks: Sequence[int], frames: Frames, others: Sequence[Frames]
 ) -> tuple[tuple[str, int, str], dict[int, int]] | None:
     """Return the loop around the innermost one that the ranks in it take more often than others.
 
@@ -305,7 +307,7 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
 
 
 def count_passes(
-    record: RankRecord, frames: Frames, maker: str, until: RecordedCall | Blocking | None
+    record: RankRecord, frames: Frames, maker: str, until: RecordedCall | BlockingCall | None
 ) -> int:
     """Return how often a rank comes to a place, up to a call; the buckets of a backward are one."""
     count, is_open = 0, False
@@ -358,7 +360,7 @@ def find_surrounding_loop(file: str, line: int) -> ast.For | None:
 
 
 def find_loop(
-    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> tuple[str, int, int] | None:
     """Return the loop that one side is in and the other is past: its file, first and last line."""
     for _, frames in parted.parting.sides:
@@ -374,7 +376,7 @@ def find_loop(
     return None
 
 
-def is_left_earlier(parted: Parted, loop: tuple[str, int, int] | None) -> bool:
+def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -> bool:
     """Whether the ranks past a loop have made fewer turns of it than those that are in it.
 
     Then an `if` in it that asks for the turn does not explain it: they do not come there again.
@@ -396,7 +398,9 @@ def is_left_earlier(parted: Parted, loop: tuple[str, int, int] | None) -> bool:
     return False
 
 
-def find_shorter(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+def find_shorter(
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
     """Return the first loop that ranks which leave take less often than those that wait.
 
     It may be far from the call, as the one of a dataset whose batches a framework asks for.
@@ -422,7 +426,7 @@ def _is_entered_more(own: Mapping[int, Tally], ranks: Sequence[int]) -> bool:
     return min(mine, default=0) > max(rest, default=0)
 
 
-def _explain_turns(parted: Parted, decision: Decision, counts: Mapping[int, int]) -> Reason:
+def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[int, int]) -> Reason:
     place = parted.place(decision)
     words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
     fix = (
@@ -432,7 +436,7 @@ def _explain_turns(parted: Parted, decision: Decision, counts: Mapping[int, int]
     return Clause(words + list_times(counts)), fix
 
 
-def find_loader(parted: Parted) -> Reason | None:
+def find_loader(parted: DecidedParting) -> Reason | None:
     """Return the loader of the script that has more batches on some ranks than on others.
 
     A framework goes through it, and its loop is in no line of the script.
@@ -463,7 +467,9 @@ def find_loader(parted: Parted) -> Reason | None:
     return None
 
 
-def find_taken(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+def find_taken(
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
     """Return the line in which some ranks alone take from the iterator that their loop is over."""
     for _, frames in parted.parting.sides:
         others = [each for _, each in parted.parting.sides if each != frames]
@@ -500,7 +506,7 @@ def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
 
 
 def _explain_taken(
-    parted: Parted,
+    parted: DecidedParting,
     tallies: Mapping[Decision, Mapping[int, Tally]],
     file: str,
     call: ast.Call,
@@ -523,7 +529,9 @@ def _explain_taken(
     return None
 
 
-def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+def find_longest(
+    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
     """Return the first loop that ranks take unequally often, where its script is not read."""
     for decision, own in tallies.items():
         if decision.kind in {"for", "while"} and script_at(decision.file) is None:
@@ -535,7 +543,7 @@ def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
 FEWEST, MOST_LINES, MOST_CALLS = 3, 2, 10_000
 
 
-def tell_progress(parted: Parted) -> list[Clause]:
+def tell_progress(parted: DecidedParting) -> list[Clause]:
     """Return how often ranks have come to lines of a loop, those that differ most often done."""
     calls = [
         item
@@ -567,7 +575,7 @@ def tell_progress(parted: Parted) -> list[Clause]:
     return [Clause(f"{when}: {'; '.join(words)}")] if words else []
 
 
-def find_set(parted: Parted) -> Reason | None:
+def find_set(parted: DecidedParting) -> Reason | None:
     """Return the set whose order decides which tensors ranks pass in one line."""
     frames = {each for _, at in parted.sides for each in at}
     for decision in parted.tallies(whole=True, alike=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
-    Parted,
+    DecidedParting,
     Reason,
     Tally,
     count_turns,
@@ -36,7 +36,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     raised = [records[rank] for rank in finding.ranks if rank in records]
     if finding.diagnosis is not None or not raised or raised[0].error is None:
         return finding
-    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    parted = DecidedParting(
+        Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
+    )
     of_model = any(names_model(each.error or "") for each in raised)
     made = _tell_made(raised[0], folder) if _OTHER_MODEL.search(raised[0].error or "") else ""
     if made:
@@ -61,7 +63,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         fitting = [each for each in fitting if _is_in_forward(each[0])] or fitting
     if not fitting and not of_model:
         fitting = _list_latest(parted, raised)
-    unused = [] if fitting or not of_model else _in_forward(parted)
+    unused = [] if fitting or not of_model else _find_forward_branches(parted)
     if not fitting and not unused:
         return finding
     decision, own = (fitting or unused)[-1]
@@ -192,7 +194,7 @@ def _find_breakpoint(record: RankRecord, folder: str) -> Reason | None:
     return None
 
 
-def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
+def _find_forward_branches(parted: DecidedParting) -> list[tuple[Decision, dict[int, Tally]]]:
     """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn."""
     found: dict[Decision, dict[int, Tally]] = {}
     for decision, own in parted.tallies(whole=True, alike=True).items():
@@ -209,7 +211,7 @@ def _is_in_forward(decision: Decision) -> bool:
 
 
 def _list_latest(
-    parted: Parted, raised: Sequence[RankRecord]
+    parted: DecidedParting, raised: Sequence[RankRecord]
 ) -> list[tuple[Decision, dict[int, Tally]]]:
     """Return what ranks decided otherwise between their last call and their error.
 

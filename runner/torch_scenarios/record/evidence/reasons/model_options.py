@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.decision import SWITCHES
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall
@@ -88,7 +88,7 @@ def _find_made(file: str, name: str, folder: str) -> str:
     return ""
 
 
-def find_flag(parted: Parted) -> Reason | None:
+def find_flag(parted: DecidedParting) -> Reason | None:
     """Return the switch of FSDP that ranks set otherwise in the same turn, as to accumulate.
 
     ``model.set_requires_gradient_sync(is_last)`` decides whether a backward pass communicates.
@@ -117,7 +117,7 @@ def find_flag(parted: Parted) -> Reason | None:
     return None
 
 
-def _list_flags(parted: Parted, rank: int, decision: Decision) -> list[bool]:
+def _list_flags(parted: DecidedParting, rank: int, decision: Decision) -> list[bool]:
     """Return what a rank has passed, turn by turn, as far as the call at which the ranks part."""
     return [
         flag

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, origin_of
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
-    Blocking,
+    BlockingCall,
     RankRecord,
     RecordedCall,
 )
@@ -24,7 +24,7 @@ def find_other_group(
     alike: dict[str, list[int]] = {}
     members: dict[int, str] = {}
     for rank, call in sorted(parting.calls.items()):
-        if isinstance(call, Blocking):
+        if isinstance(call, BlockingCall):
             return None
         origin = origin_of(records[rank], call)
         members[rank] = _list_ranks(call.group)
@@ -43,7 +43,7 @@ def find_other_group(
     return Clause(f"the ranks pass groups of different kinds at {place}: {words}"), fix
 
 
-def find_ungrouped(parted: Parted) -> Reason | None:
+def find_ungrouped(parted: DecidedParting) -> Reason | None:
     """Return the call without a group to which whole groups come, where they passed theirs before.
 
     Both calls are of one function, so that its author had the group at hand::
@@ -80,7 +80,9 @@ def find_ungrouped(parted: Parted) -> Reason | None:
 
 
 def _find_grouped(
-    record: RankRecord, call: RecordedCall | Blocking, scope: ast.FunctionDef | ast.AsyncFunctionDef
+    record: RankRecord,
+    call: RecordedCall | BlockingCall,
+    scope: ast.FunctionDef | ast.AsyncFunctionDef,
 ) -> RecordedCall | None:
     """Return the last call before another one, in one function, in a part of its group."""
     found = None
@@ -118,7 +120,7 @@ def tell_groups(parting: Parting, records: Mapping[int, RankRecord], folder: str
     """Return the groups in which ranks part, each with the line that made it; not the world."""
     made: dict[tuple[int, ...], str] = {}
     for rank, call in sorted(parting.calls.items()):
-        if isinstance(call, Blocking) or (origin := origin_of(records[rank], call)) is None:
+        if isinstance(call, BlockingCall) or (origin := origin_of(records[rank], call)) is None:
             continue
         text = f": `{origin.frames[0][2]}`" if origin.frames and origin.frames[0][2] else ""
         words = f"the group of ranks {_list_ranks(call.group)} is made at"

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
@@ -15,7 +15,7 @@ from torch_scenarios.record.evidence.tensor_names import BUFFERS
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def list_parts(parted: Parted) -> str:
+def list_parts(parted: DecidedParting) -> str:
     """Return what each rank passes: `rank 0 passes the gradient of head.weight; ...`."""
     return "; ".join(
         f"{ranks_text(ranks)} {'passes' if len(ranks) == 1 else 'pass'} {part}"
@@ -23,7 +23,7 @@ def list_parts(parted: Parted) -> str:
     )
 
 
-def find_part(parted: Parted) -> Reason | None:
+def find_part(parted: DecidedParting) -> Reason | None:
     """Return the last `if` that ranks decided otherwise before their parts of a model differ.
 
     None where their calls come from several lines, or carry the same.
@@ -44,7 +44,7 @@ def find_part(parted: Parted) -> Reason | None:
     return _find_order(parted) or (Clause("they use other parts of the model"), fix)
 
 
-def _find_order(parted: Parted) -> Reason | None:
+def _find_order(parted: DecidedParting) -> Reason | None:
     """Return the loop whose variable the line of the calls reads: it goes through the parts."""
     for _, frames in parted.parting.sides:
         for file, line, _ in frames:
@@ -66,7 +66,7 @@ def has_buffers(parting: Parting) -> bool:
     return bool(parting.parts) and all(part.startswith(BUFFERS) for part in parting.parts)
 
 
-def _find_buffer(parted: Parted) -> Reason:
+def _find_buffer(parted: DecidedParting) -> Reason:
     """Return the buffers that DDP broadcasts in other shapes, with the lines that set them anew."""
     parts = [part.removeprefix(BUFFERS) for part in parted.parting.parts]
     names = dict.fromkeys(re.findall(r"(\w+) \[", " ".join(parts)))

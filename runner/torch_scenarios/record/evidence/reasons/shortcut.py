@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_times, list_values
+from torch_scenarios.record.evidence.choice import (
+    DecidedParting,
+    Reason,
+    Tally,
+    list_times,
+    list_values,
+)
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def find_shortcut(parted: Parted, *, by_all: bool, is_first: bool = False) -> Reason | None:
+def find_shortcut(parted: DecidedParting, *, by_all: bool, is_first: bool = False) -> Reason | None:
     """Return the expression in which ranks call unequally often; `by_all` where each comes to it.
 
     It is in a line that leads to the call of some ranks. `is_first` asks for those alone that stop
@@ -37,7 +43,7 @@ _STOPS = frozenset({"any", "all"})
 _KINDS = frozenset({"and", "or", "each"})
 
 
-def _explain_part(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> Reason:
+def _explain_part(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> Reason:
     """Return that ranks leave out what follows an `and` or `or`."""
     place = parted.place(decision)
     left = {rank: each.yes if decision.kind == "or" else each.no for rank, each in own.items()}
@@ -56,7 +62,7 @@ def _explain_part(parted: Parted, decision: Decision, own: Mapping[int, Tally]) 
     return Clause(words + (f", where {values}" if values else "")), fix
 
 
-def _explain_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> Reason:
+def _explain_turns(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> Reason:
     """Return that ranks take the turns of a comprehension, or of a generator, unequally often."""
     place, text = parted.place(decision), decision.text
     counts = list_times({rank: each.yes for rank, each in own.items()})

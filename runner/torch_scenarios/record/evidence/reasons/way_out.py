@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
-    Parted,
+    DecidedParting,
     Reason,
     Tally,
     list_values,
@@ -16,12 +16,12 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.script import Script, script_at
-from torch_scenarios.record.format import Decision, RankRecord, Way
+from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
 
 
 def find_way_out(
-    parted: Parted,
+    parted: DecidedParting,
     tallies: Mapping[Decision, Mapping[int, Tally]],
     loop: tuple[str, int, int] | None,
 ) -> Reason | None:
@@ -68,7 +68,7 @@ def find_way_out(
     return None
 
 
-def find_unmet(parted: Parted) -> Reason | None:
+def find_unmet(parted: DecidedParting) -> Reason | None:
     """Return the way out that leads some ranks past their part of a call that others wait in.
 
     The other part may come far behind, in the same function::
@@ -128,7 +128,7 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
 
     They decided alike in this run, and read other numbers: in another one they may not.
     """
-    own: dict[Decision, dict[int, Way]] = {}
+    own: dict[Decision, dict[int, BranchTaken]] = {}
     for rank, record in records.items():
         for way in record.ways:
             if way.values and way.decision.kind == "if":
@@ -168,7 +168,7 @@ def _is_agreed_on(decision: Decision, records: Mapping[int, RankRecord]) -> bool
     )
 
 
-def _differs_in_number(ways: Sequence[Way]) -> bool:
+def _differs_in_number(ways: Sequence[BranchTaken]) -> bool:
     """Whether what ranks read last is a number with a fraction, and another one on each."""
     for values in zip(*(way.values for way in ways), strict=False):
         numbers = [each for each in values if each is not None and _FRACTION.fullmatch(each)]

@@ -75,7 +75,7 @@ def judge_values(records: Records, roles: Roles) -> Judgement:
             continue
         judged.append(code)
         found += search(records, roles)
-    kept = _first_causes(found)
+    kept = _keep_first_causes(found)
     order = {code: at for at, (code, *_) in enumerate(INVARIANTS)}
     kept.sort(key=lambda each: (not each.error, each.turn, order.get(each.code, 99)))
     return Judgement(findings=tuple(kept), judged=tuple(judged), open=tuple(left))
@@ -97,7 +97,7 @@ FOLLOWS = {
 }
 
 
-def _first_causes(found: Sequence[ValueFinding]) -> list[ValueFinding]:
+def _keep_first_causes(found: Sequence[ValueFinding]) -> list[ValueFinding]:
     """Return findings without those that follow from another one, and each of a place once."""
     kept = []
     known = set()

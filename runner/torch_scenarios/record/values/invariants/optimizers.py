@@ -41,7 +41,7 @@ UNLIKE_STATES = (
 def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield parameters that were made after DDP or the optimizer took its list."""
     del roles
-    yield from _idle_optimizers(records)
+    yield from _find_idle_optimizers(records)
     yield from _find_left_out(records)
     for rank, record in records.items():
         elsewhere = {
@@ -77,7 +77,7 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
         return
 
 
-def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
+def _find_idle_optimizers(records: Records) -> Iterator[ValueFinding]:
     """Yield an optimizer none of whose parameters ever has a gradient, though a loss has them."""
     for rank, record in records.items():
         for number in sorted({each.optimizer for each in record.steps}):

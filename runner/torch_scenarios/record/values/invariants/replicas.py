@@ -63,7 +63,7 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
     # unlike copies for an optimizer, and steps that some ranks skip, make later weights unlike
     causes = [*skips, *(each for each in begun if each.hint == COPY_LATER)]
     for group in roles.replicas:
-        for found in _first_difference(records, group):
+        for found in _find_first_difference(records, group):
             if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in causes):
                 yield found
     yield from find_scales_apart(records, roles)
@@ -106,7 +106,7 @@ def _list_stepped(record: ValueRecord) -> list[OptimizerStep | None]:
     ]
 
 
-def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
+def _find_first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
     averaged = _find_averaged(records, group) if group.averages else None
     for point, found in join_timelines(records, group.ranks):
         kind = point[1]
@@ -131,7 +131,7 @@ def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFi
                 yield found_apart
             return
         if kind == 0 and group.buffers and not next(iter(events.values())).training:
-            apart = [] if group.keeps_buffers else _apart_names(states, group.buffers)
+            apart = [] if group.keeps_buffers else _list_unequal(states, group.buffers)
             if apart:
                 yield _buffers_differ(group, apart, states, events, point)
                 return
@@ -152,11 +152,11 @@ def _weights_apart(
     events: Mapping[int, Any],
 ) -> list[str]:
     """Return the parameters of a group that are not equal; those in use where others may be."""
-    apart = _apart_names(states, group.names)
-    return _in_use(records, apart, events) if group.only_used else apart
+    apart = _list_unequal(states, group.names)
+    return _list_used(records, apart, events) if group.only_used else apart
 
 
-def _in_use(records: Records, names: list[str], events: Mapping[int, Any]) -> list[str]:
+def _list_used(records: Records, names: list[str], events: Mapping[int, Any]) -> list[str]:
     """Return the parameters of the module that every rank calls here."""
 
     def is_called(rank: int, name: str, event: Any) -> bool:
@@ -176,7 +176,7 @@ def _are_put_back(records: Records, group: ReplicaGroup, names: list[str], point
     """
     for at, found in join_timelines(records, group.ranks):
         if at[1] == 1 and at[0] == point[0]:
-            apart = _apart_names({r: state for r, (_, state) in found.items()}, set(names))
+            apart = _list_unequal({r: state for r, (_, state) in found.items()}, set(names))
             events = {r: event for r, (event, _) in found.items()}
             return not apart or is_put_back_roundly(records, apart, events)
     return False
@@ -207,7 +207,7 @@ def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: 
     for at, found in join_timelines(records, group.ranks):
         if order_of_point(at) < order_of_point(point):
             continue
-        apart = _apart_names({rank: state for rank, (_, state) in found.items()}, set(names))
+        apart = _list_unequal({rank: state for rank, (_, state) in found.items()}, set(names))
         if differed and at[1] == 0 and not apart:
             return True
         differed = differed or bool(apart)
@@ -242,7 +242,7 @@ def _averaged_on(record: ValueRecord, group: ReplicaGroup) -> set[int]:
     return found
 
 
-def _apart_names(states: Mapping[int, Mapping[str, str]], names: set[str]) -> list[str]:
+def _list_unequal(states: Mapping[int, Mapping[str, str]], names: set[str]) -> list[str]:
     return [
         name
         for name in next(iter(states.values()))

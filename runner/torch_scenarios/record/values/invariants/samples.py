@@ -94,9 +94,13 @@ def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueF
             continue
         total = min(sum(rows[one].values()), sum(rows[other].values()))
         padding = len(ranks) if (about[one] or {}).get("num_replicas", 0) else 0
-        if total >= MOST_FEW and shared >= _same_part(rows, one, other) and shared > padding:
+        if (
+            total >= MOST_FEW
+            and shared >= _bound_shared_rows(rows, one, other)
+            and shared > padding
+        ):
             batch = batches[one][0]
-            alike = _all_alike(rows)
+            alike = _are_all_alike(rows)
             who = ranks_text(ranks) if alike else f"ranks {one} and {other}"
             return ValueFinding(
                 code="same_samples",
@@ -153,7 +157,7 @@ def _keep_first_pass(
     return dict(batches)
 
 
-def _same_part(rows: Mapping[int, Counter[Any]], one: int, other: int) -> float:
+def _bound_shared_rows(rows: Mapping[int, Counter[Any]], one: int, other: int) -> float:
     """Return how many rows of two ranks are too many: fewer where each rank has its own but once.
 
     Rows that are twice on one rank are drawn with replacement, or are alike in the dataset.
@@ -217,7 +221,7 @@ def _dealt(about: Mapping[str, Any]) -> str:
     )
 
 
-def _all_alike(rows: Mapping[int, Counter[Any]]) -> bool:
+def _are_all_alike(rows: Mapping[int, Counter[Any]]) -> bool:
     first = next(iter(rows.values()))
     return len(rows) > 2 and all(each == first for each in rows.values())
 

@@ -150,7 +150,7 @@ def _find_sum_of_outputs(records: Records, ranks: Ranks) -> ValueFinding | None:
     for place, calls in at_line.items():
         _, rank, call = calls[0]
         turns = {each.turn for _, _, each in calls}
-        names = _same_weights(records, ranks)
+        names = _list_equal_weights(records, ranks)
         if not all(is_one for is_one, *_ in calls) or len(turns) < MOST_ONCE or not names:
             continue
         if scales_values(records[rank], place):
@@ -186,7 +186,7 @@ def _is_data_parallel(records: Records, ranks: Ranks) -> bool:
     return False
 
 
-def _same_weights(records: Records, ranks: Ranks) -> list[str]:
+def _list_equal_weights(records: Records, ranks: Ranks) -> list[str]:
     """Return the trained parameters that ranks begin with alike; none where they are constants."""
     firsts = [first_use(records[rank]) for rank in ranks]
     first = records[ranks[0]]

@@ -95,7 +95,8 @@ def is_put_back_roundly(
     them, so that elements show it.
     """
     found = [
-        [_last_elements(records[rank], name, e.at) for rank, e in events.items()] for name in names
+        [_read_last_elements(records[rank], name, e.at) for rank, e in events.items()]
+        for name in names
     ]
     return all(map(_are_alike, found)) and any(len({*map(tuple, own)}) > 1 for own in found)
 
@@ -110,7 +111,7 @@ def _are_alike(elements: Sequence[Sequence[float]]) -> bool:
     )
 
 
-def _last_elements(record: ValueRecord, name: str, at: int) -> Sequence[float]:
+def _read_last_elements(record: ValueRecord, name: str, at: int) -> Sequence[float]:
     """Return elements of a weight that was written since the last step before an event."""
     number = record.names.get(name, -1)
     began = max((step.at for step in record.steps if step.at < at), default=-1)
