@@ -228,7 +228,7 @@ class _CaseEnd(Struct, frozen=True):
     outcome: str
 
 
-class _CaseFault(Struct, frozen=True):
+class _CaseProblem(Struct, frozen=True):
     """One thing that is wrong with a case."""
 
     message: str
@@ -240,7 +240,7 @@ class _JudgedCase(Struct, frozen=True):
     file: str
     case: str
     verdict: str
-    problems: tuple[_CaseFault, ...]
+    problems: tuple[_CaseProblem, ...]
     reason: str | None
     observed: _CaseEnd | None
 

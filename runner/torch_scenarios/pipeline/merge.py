@@ -125,7 +125,7 @@ def _find_repeated(outcomes: Mapping[str, Outcome]) -> list[Problem]:
     for path, outcome in outcomes.items():
         for result in outcome.results:
             first, other = seen.setdefault((result.file, result.case), (path, result))
-            if first != path and not _is_same_fault(result, other):
+            if first != path and not _is_same_problem(result, other):
                 problems.append(_refuse_other_run(f"{result.name} is in {first} and in {path}"))
     most = 5
     if len(problems) > most:
@@ -134,7 +134,7 @@ def _find_repeated(outcomes: Mapping[str, Outcome]) -> list[Problem]:
     return problems
 
 
-def _is_same_fault(result: Result, other: Result) -> bool:
+def _is_same_problem(result: Result, other: Result) -> bool:
     """Return whether two results are the same fault of one file, found twice."""
     if result.verdict.status != "INVALID":
         return False

@@ -336,7 +336,7 @@ def _run(
             "mode": "fake" if order["fake"] else "live",
             "shim": order["cuda_as_cpu"],
         },
-        _FaultNumbers(strike) if strike and strike["rank"] == rank else None,
+        _InjectionNumbers(strike) if strike and strike["rank"] == rank else None,
     )
     if order["cuda_as_cpu"]:
         shim.install()
@@ -372,7 +372,7 @@ def _watch_programs(order: dict[str, Any], rank: int) -> None:
         own_programs(rank, claim_of((), {}))
 
 
-class _FaultNumbers:
+class _InjectionNumbers:
     """The numbers of a rank's calls; at one of them it raises, dies or is late instead."""
 
     def __init__(self, strike: dict[str, Any]) -> None:

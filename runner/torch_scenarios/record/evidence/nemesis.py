@@ -46,7 +46,7 @@ FIX = (
 FIX_LATE = "give the timeout more seconds than the slowest rank may need."
 
 
-class InjectedFault(Struct, frozen=True, kw_only=True):
+class Injection(Struct, frozen=True, kw_only=True):
     """One call of a rank, by its number, and what the rank does there."""
 
     rank: int
@@ -55,7 +55,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
     seconds: float = LATE_S
 
 
-class _FaultPlace(Struct, frozen=True, kw_only=True):
+class _InjectionPlace(Struct, frozen=True, kw_only=True):
     """A line that communicates, and what a rank does there: what runs have in common."""
 
     call: str
@@ -94,7 +94,7 @@ def strike_calls(
     limit = order.max_seconds or found.ran.duration_s * TIMES + MORE_S
     again = replace(order, silent=True, keep=False, join=False, values={}, max_seconds=limit)
     warm = WarmLaunch()
-    endings: dict[tuple[_FaultPlace, str], dict[int, _Ending]] = {}
+    endings: dict[tuple[_InjectionPlace, str], dict[int, _Ending]] = {}
     try:
         for aim, strike in chosen:
             folder = order.folder / "nemesis"
@@ -113,7 +113,7 @@ def strike_calls(
     return replace(found, judged=judged, notes=notes)
 
 
-def _find_strikes(found: RecordedRun, kind: Kind) -> Iterator[tuple[_FaultPlace, InjectedFault]]:
+def _find_strikes(found: RecordedRun, kind: Kind) -> Iterator[tuple[_InjectionPlace, Injection]]:
     """Yield the first call of each rank in each line that communicates."""
     for rank, each in sorted(found.records.items()):
         known: set[str] = set()
@@ -121,11 +121,11 @@ def _find_strikes(found: RecordedRun, kind: Kind) -> Iterator[tuple[_FaultPlace,
             text = f"{call.operation} ({call.place.short(found.home)})"
             if text not in known:
                 known.add(text)
-                aim = _FaultPlace(call=text, kind=kind)
-                yield aim, InjectedFault(rank=rank, number=call.number, kind=kind)
+                aim = _InjectionPlace(call=text, kind=kind)
+                yield aim, Injection(rank=rank, number=call.number, kind=kind)
 
 
-def _run(order: RunOrder, strike: InjectedFault, start: Launcher) -> _Ending:
+def _run(order: RunOrder, strike: Injection, start: Launcher) -> _Ending:
     """Run the program with one strike, and return how it ended."""
     try:
         found = record(order, start=start)
@@ -165,7 +165,9 @@ def _tell_positions(records: Mapping[int, RankRecord], home: str) -> list[str]:
     return lines[:MOST_POSITIONS]
 
 
-def _find(endings: Mapping[tuple[_FaultPlace, str], Mapping[int, _Ending]]) -> Iterator[Finding]:
+def _find(
+    endings: Mapping[tuple[_InjectionPlace, str], Mapping[int, _Ending]],
+) -> Iterator[Finding]:
     """Yield a finding for each line at which the job hangs, or ends because a rank is late."""
     for (aim, how), ranks in endings.items():
         if how not in {"hangs", "fails"}:
@@ -188,7 +190,7 @@ def _find(endings: Mapping[tuple[_FaultPlace, str], Mapping[int, _Ending]]) -> I
 
 
 def _count(
-    endings: Mapping[tuple[_FaultPlace, str], Mapping[int, _Ending]], whole: int
+    endings: Mapping[tuple[_InjectionPlace, str], Mapping[int, _Ending]], whole: int
 ) -> Iterator[str]:
     """Yield what the runs did, in lines."""
     counts: dict[str, int] = {}

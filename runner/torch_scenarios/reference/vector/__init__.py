@@ -119,7 +119,7 @@ def take_together(plan: Plan, limits: Limits) -> CohortRun | Remainder:
 
 
 def police(plan: Plan) -> None:
-    """Raise CohortError for what can be told from the text: it costs nothing to look."""
+    """Raise CohortError for what the text alone shows: it costs nothing to look."""
     scenario = plan.scenario
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
     refused = any(creation.refused is not None for creation in plan.creations)
