@@ -835,24 +835,24 @@ def _explain_start(event: ReplayEvent, before: ReplayEvent | None, network: Netw
     if event.name is None and event.cause == BY_LINK:
         held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
         return f"waits for link {network.name_of(event.link)}, held by {held}"
-    after = _word_before(before, rank)
+    until_then = f"{_word_before(before, rank)} until then"
     if event.name is None:
-        return f"waits for rank {rank} to post, {after}"
+        return f"waits for rank {rank} to post, which {until_then}"
     if event.name == "pause":
-        return f"rank {rank} is busy by itself, {after}"
-    return f"waits for rank {rank} to enter, {after}"
+        return f"rank {rank} {until_then}"
+    return f"waits for rank {rank} to enter, which {until_then}"
 
 
 def _word_before(event: ReplayEvent, rank: int) -> str:
-    """Return what a rank did until then."""
+    """Return what a rank does in an event, as the predicate of a sentence."""
     if event.name == "pause":
-        return "which is busy by itself before"
+        return "works by itself"
     if event.name is not None:
-        return f"which is in {event.name} before"
+        return f"is in {event.name}"
     size = amount(event.size)
     if rank == event.target:
-        return f"which waits for the {size} of rank {event.source}"
-    return f"which sends {size} to rank {event.target} before"
+        return f"waits for the {size} of rank {event.source}"
+    return f"sends {size} to rank {event.target}"
 
 
 def _host_share(event: ReplayEvent, before: ReplayEvent | None) -> float:
