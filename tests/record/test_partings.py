@@ -617,7 +617,7 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_loop_that_it_takes_less_o
     words = " ".join(each.words for each in found.notes)
     assert "`for shard in shards[rank::2]` (train.py:4) has more turns on some ranks" in words
     assert "rank 0 twice, rank 1 once" in words
-    assert "as many turns of the loop at train.py:4" in str(found.fix)
+    assert "the same number of turns of the loop at train.py:4" in str(found.fix)
 
 
 def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherwise(

@@ -37,8 +37,9 @@ def explain_places(sides: Sequence[tuple[list[int], Frames]], folder: str) -> Re
                 return branch
             words = f"{ranks_text(ranks)} {verb} still in the loop `{text}` ({place})"
             fix = (
-                f"give every rank as many turns of the loop at {place} and the same calls in each "
-                "turn, none that one rank makes alone; or leave it on all ranks at once."
+                f"give every rank the same number of turns of the loop at {place} and the same "
+                "calls in each turn, and let no rank make a call alone; or let all ranks leave the "
+                "loop in the same turn."
             )
             return Clause(words), fix
     return branch_of(sides, folder)

@@ -68,8 +68,9 @@ def _tell_end(parted: DecidedParting, decision: Decision, own: Mapping[int, Caug
         "other ranks go on"
     )
     fix = (
-        f"give every rank as many turns up to {place}: uneven batches need `drop_last=True` (of "
-        "the sampler and the loader), or one number of steps that the ranks agree on."
+        f"give every rank the same number of turns up to {place}: uneven batches need "
+        "`drop_last=True` (of the sampler and the loader), or one number of "
+        "steps that the ranks agree on."
     )
     return Clause(words), fix
 

@@ -314,7 +314,7 @@ def _loop(
             + list_times(turns)
             + _tell_bound(decision, parted.folder)
         )
-        fix = f"give every rank that takes it as many turns of the loop at {place}."
+        fix = f"give every rank that takes it the same number of turns of the loop at {place}."
         return clause, fix
     return None
 
@@ -383,8 +383,8 @@ def _tell_past(
             words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
             words += list_times({waiting: taken[0], rank: taken[1]})
             fix = (
-                f"give every rank as many turns of the loop at {place}: let it go over the same on "
-                "all ranks."
+                f"give every rank the same number of turns of the loop at {place}: let it go "
+                "over the same items on all ranks."
             )
         else:
             way = "into" if part == "body" else "into the `else` of"
@@ -457,7 +457,7 @@ def _tell_over(
         f"rank {rank} has taken its loop `{inner[0]}` ({at}) {times(few)} and left it, rank "
         f"{waiting} takes its own, `{outer[0]}` ({there}), {times(many)}"
     )
-    fix = f"let both ranks count alike: as many turns of the loop at {at} as of that at {there}."
+    fix = f"let one rank take as many turns of the loop at {at} as the other takes at {there}."
     return Clause(words), fix
 
 

@@ -85,10 +85,10 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
     if text.startswith("while "):
         clock = "each rank reads its own clock there: " * _reads_clock(*at)
         return (
-            f"{clock}end the loop at {place} by what all ranks decide alike: let one of them "
+            f"{clock}let all ranks end the loop at {place} in the same turn: let one of them "
             "decide and `broadcast` it, or `all_reduce` a flag in each turn."
         )
-    turns = f"give every rank as many turns of the loop at {place}: "
+    turns = f"give every rank the same number of turns of the loop at {place}: "
     if is_backward or _BATCHES.search(text):
         join = "; with DDP also `with Join([model]):` around the loop" * is_backward
         return (
@@ -96,7 +96,7 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
             f"number of steps that the ranks agree on{join}."
         )
     return (
-        f"{turns}let it go over the same on all ranks, or agree on its length first (an "
+        f"{turns}let it go over the same items on all ranks, or agree on its length first (an "
         "`all_reduce` with `op=max`)."
     )
 
@@ -430,8 +430,8 @@ def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[i
     place = parted.place(decision)
     words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
     fix = (
-        f"give every rank as many turns of the loop at {place}, or let the ranks agree on a number "
-        "of steps that each of them has data for."
+        f"give every rank the same number of turns of the loop at {place}, or let the ranks "
+        "agree on a number of steps that each of them has data for."
     )
     return Clause(words + list_times(counts)), fix
 

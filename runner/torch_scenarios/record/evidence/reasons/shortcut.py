@@ -80,7 +80,7 @@ def _explain_turns(parted: DecidedParting, decision: Decision, own: Mapping[int,
     set_at = source.assigned(named, decision.line) if source is not None else ""
     words = f"`{text}` ({place}) has more turns on some ranks: {counts}"
     fix = (
-        f"give every rank as many turns at {place}: let it go over the same on all ranks, or agree "
-        "on the length first (an `all_reduce` with `op=max`)."
+        f"give every rank the same number of turns at {place}: let it go over the same "
+        "items on all ranks, or agree on the length first (an `all_reduce` with `op=max`)."
     )
     return Clause(words + (f" (`{set_at}`)" if set_at else "")), fix
