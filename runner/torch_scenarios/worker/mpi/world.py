@@ -57,7 +57,7 @@ class MpiWorld(FrameworkWorld):
             return False
         for handle in reversed(self._made):
             if handle.comm != MPI.COMM_NULL:
-                handle.comm.RankFree()
+                handle.comm.Free()
         self.forget()
         group.WORLD = None
         return True
