@@ -370,3 +370,9 @@ def until_gone(session: int) -> None:
     while time.monotonic() < deadline_s:
         os.killpg(session, 0)
         time.sleep(0.02)
+
+
+def test_the_parent_of_ranks_ends_in_silence_where_the_command_has_ended() -> None:
+    command = [sys.executable, "-m", "torch_scenarios.record.launch"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -88,7 +88,10 @@ def main() -> int:
     """Do the run that standard input tells of; or, warm, one after the other."""
     if len(sys.argv) > 1:
         return _warm(int(sys.argv[1]))
-    order = json.loads(sys.stdin.readline())
+    line = sys.stdin.readline()
+    if not line:  # the command has ended before it asked for a run, as by Ctrl-C
+        return 0
+    order = json.loads(line)
     end_with(order["parent"])
     _import(order)
     _launch(order)
