@@ -96,7 +96,7 @@ CAST, CAST_WEIGHT, TURNED = 5, 3, 2
 BFLOAT16 = "bfloat16"
 #: tokens of a sequence from which on a step is compared with those of LONG sequences
 LONG_FROM = 16384
-#: features of an expert from which on it is none of SMALL_EXPERTS
+#: an expert with fewer features is one of SMALL_EXPERTS
 WIDE_FROM = 1024
 #: what is written of a shorter time
 SHORTEST_US = 0.001

@@ -319,7 +319,7 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
 
 
 def _compile(node: Scalar, context: Context) -> Expression | Constant:
-    """Return the compiled expression in the names of the scenario; `FAILED` where there is none.
+    """Return the compiled expression in the names of the scenario; `FAILED` where nothing compiles.
 
     It is given the names that hold words (`_words`), so that `op == sum` reads `sum` as the reduce
     op, and `sum(x)` as the function.

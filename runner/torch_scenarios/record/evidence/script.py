@@ -153,15 +153,15 @@ class Script:
         return [
             each.lineno
             for node in ast.walk(self.tree)
-            if isinstance(node, ast.With) and outer in _taken(node)
+            if isinstance(node, ast.With) and outer in _list_locks(node)
             for each in ast.walk(node)
-            if each is not node and isinstance(each, ast.With) and inner in _taken(each)
+            if each is not node and isinstance(each, ast.With) and inner in _list_locks(each)
         ]
 
     def starts(self) -> list[int]:
         """Return the lines that start processes which run a Python function.
 
-        They are `Process(target=work)` and `spawn(work, args=(2,))`; `generator.spawn(4)` is none.
+        Such as `Process(target=work)` and `spawn(work, args=(2,))`, not `generator.spawn(4)`.
         """
         return sorted(
             node.lineno
@@ -253,7 +253,7 @@ class Script:
     def reaches(self, name: str, wanted: Collection[str]) -> bool:
         """Whether a function, or one that it calls, of the scripts, calls one of some names.
 
-        A name that the scripts define is their own: it is looked into, and is none of these.
+        A name that the scripts define is their own: its code is read instead.
         """
         waiting, known = [name], {name}
         while waiting and len(known) < MOST_REACHED:
@@ -593,7 +593,7 @@ def _single(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
             yield each
 
 
-def _taken(node: ast.With) -> set[str]:
+def _list_locks(node: ast.With) -> set[str]:
     return {ast.unparse(each.context_expr) for each in node.items}
 
 
