@@ -26,14 +26,6 @@ OTHER_USER = 65534
 
 
 @pytest.fixture
-def local_store() -> Iterator[LocalStore]:
-    found = LocalStore(Secret.random())
-    found.start()
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def line(local_store: LocalStore) -> Iterator[LocalStoreClient]:
     found = LocalStoreClient(local_store.address)
     yield found

@@ -10,26 +10,16 @@ from judging import loaded
 from msgspec.structs import replace
 
 import torch_scenarios
-from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.local_store import LocalStore
 from torch_scenarios.execution.protocol import BEGUN, Assignment, Supervision
 from torch_scenarios.execution.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
 NONCE = "the place of the only order"
 STOPPED = {1: "process 7 is stopped (SIGSTOP or the like)"}
-
-
-@pytest.fixture
-def local_store() -> Iterator[LocalStore]:
-    found = LocalStore(Secret.random())
-    found.start()
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -184,11 +184,8 @@ def tell_fit(held: float, memory: float) -> str:
 def form_ratios(form: str) -> Mapping[str, tuple[float, ...]]:
     """Return how many times their forecast planned steps of a form took, by who published them."""
     found: dict[str, tuple[float, ...]] = {}
-    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["form"] == form:
-                ratio = float(row["forecast"]) / float(row["measured"])  # tokens a second
-                found[row["set"]] = (*found.get(row["set"], ()), ratio)
+    for step in _read_steps("planned.csv", form):
+        found[step.group] = (*found.get(step.group, ()), exp(step.log_ratio))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from torch_scenarios.cost.forecast import Forecast, forecast, microseconds, publ
 from torch_scenarios.cost.intervals import (
     FITS,
     FORMS,
+    PLANNED,
     TIGHT,
     TOO_LARGE,
     form_interval,
     form_ratios,
     memory_interval,
-    planned_steps,
     tell_fit,
 )
 from torch_scenarios.cost.schedule import WORDS
@@ -305,8 +304,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     reserved = memory_interval()
     products = {step.way.products for step in found.steps}
     kernels = f"kernels are formulas, in {' and '.join(products)}"
-    ratios = [exp(each.log_ratio) for each in planned_steps()]
-    projects = len({each.group for each in planned_steps()})
+    ratios = _list_ratios(PLANNED)
+    projects = len(form_ratios(PLANNED))
     took = f"took {min(ratios):.2f} to {max(ratios):.2f} times their forecast"
     stated = [f"{kernels}: {len(ratios)} steps that {projects} projects published {took}"]
     stated.append(
@@ -326,6 +325,11 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     return [*lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
 
 
+def _list_ratios(form: str) -> list[float]:
+    """Return how many times their forecast the published steps of a form took."""
+    return [each for several in form_ratios(form).values() for each in several]
+
+
 def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
     """Return how far off published steps of such forms were."""
     lines = []
@@ -334,7 +338,7 @@ def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
         compared = form_interval(form)
         words = f"of steps {FORMS[form]} none was compared with a measurement"
         if compared is not None:
-            ratios = [each for several in form_ratios(form).values() for each in several]
+            ratios = _list_ratios(form)
             words = (
                 f"{compared.rows} steps {FORMS[form]} that {publishers(form)} published took "
                 f"{min(ratios):.2f} to {max(ratios):.2f} times their forecast; for 80 % of such "
