@@ -167,7 +167,7 @@ class Script:
             node.lineno
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Call)
-            and (name := getattr(node.func, "attr", getattr(node.func, "id", "")))
+            and (name := name_of(node.func))
             and (
                 (name == "Process" and any(each.arg == "target" for each in node.keywords))
                 or (
@@ -233,7 +233,7 @@ class Script:
         """
         if not isinstance(value, ast.Call):
             return 0
-        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        name = name_of(value.func)
         found = [
             each.lineno
             for node in ast.walk(self.tree)
@@ -261,7 +261,7 @@ class Script:
             for begin in (*(found for _, found in self.functions(name)), *self._makers(name)):
                 for node in ast.walk(begin):
                     called = getattr(node, "func", None) if isinstance(node, ast.Call) else None
-                    text = getattr(called, "attr", getattr(called, "id", ""))
+                    text = name_of(called)
                     if text in wanted and not self._defines(text):
                         return True
                     if text and text not in known:
@@ -308,7 +308,7 @@ class Script:
 
         The function is known by its name alone, and may be one of another script (`imported`).
         """
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = name_of(call.func)
         found = [
             (source, each)
             for source, function in self.functions(name)
@@ -366,7 +366,7 @@ class Script:
         owner = node.value if isinstance(node, ast.Attribute) else None
         at = self.assignment(owner, line) if isinstance(owner, ast.Name) else 0
         made = {
-            getattr(each.func, "attr", getattr(each.func, "id", ""))
+            name_of(each.func)
             for each in ast.walk(self.tree)
             if isinstance(each, ast.Call) and at and each.lineno == at
         }
@@ -391,7 +391,7 @@ class Script:
         """
         if not isinstance(value, ast.Call):
             return None
-        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        name = name_of(value.func)
         for script, node in self.functions(name):
             for loop in ast.walk(node):
                 if isinstance(loop, ast.For) and any(
@@ -435,7 +435,7 @@ class Script:
     def called(self, line: int) -> set[str]:
         """Return the names of the functions and classes that a line calls."""
         return {
-            getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name_of(node.func)
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
         }
@@ -452,7 +452,7 @@ class Script:
             for keyword in node.keywords:
                 if keyword.arg in names:
                     return keyword.value
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name = name_of(node.func)
             at = positions.get(name, len(node.args))
             if at < len(node.args):
                 return node.args[at]
@@ -597,13 +597,22 @@ def _list_locks(node: ast.With) -> set[str]:
     return {ast.unparse(each.context_expr) for each in node.items}
 
 
+def name_of(node: ast.AST | None) -> str:
+    """Return the last part of a name, as `step` of `optimizer.step`; nothing of other expressions.
+
+    >>> name_of(ast.parse("optimizer.step", mode="eval").body)
+    'step'
+    """
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
 #: methods of a list, and functions that take one, which change its order
 _REORDERING = frozenset({"shuffle", "sort", "reverse", "insert"})
 
 
 def _reorders(call: ast.Call, text: str) -> bool:
     """Whether a call puts what is written as `text` in another order, in place."""
-    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    name = name_of(call.func)
     of = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return name in _REORDERING and text in (of, *map(ast.unparse, call.args[:1]))
 

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.values.format.record import ValueRecord
 
 
@@ -261,7 +261,7 @@ def _find_writes(script: Script, since: int, until: int) -> list[tuple[int, bool
             continue
         value = getattr(each, "value", None)
         called = value.func if isinstance(value, ast.Call) else None
-        own = functions.get(getattr(called, "attr", getattr(called, "id", "")))
+        own = functions.get(name_of(called))
         inside = [
             e.lineno
             for e in (_walk_scope(own) if own is not None else ())
@@ -283,7 +283,7 @@ def _writes_gradient(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
     if not isinstance(value, ast.Call):
         return False
-    called = getattr(value.func, "attr", getattr(value.func, "id", ""))
+    called = name_of(value.func)
     return "grad" in called or (called.endswith("_") and _has_gradient(value.func))
 
 
@@ -415,7 +415,7 @@ def _names_in(tree: ast.AST) -> set[str]:
 def _reads(tree: ast.AST, names: set[str], functions: set[str]) -> bool:
     """Whether an expression reads one of some variables, or calls one of some functions."""
     if isinstance(tree, ast.Call):
-        called = getattr(tree.func, "attr", getattr(tree.func, "id", ""))
+        called = name_of(tree.func)
         if called == "detach":
             return False
         if called in functions:

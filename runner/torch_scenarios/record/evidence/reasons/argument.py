@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 
 #: arguments that name one rank
@@ -214,7 +214,7 @@ def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:
     for call in ast.walk(caller.tree) if caller is not None else ():
         if not isinstance(call, ast.Call):
             continue
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = name_of(call.func)
         if name != scope.name or not call.lineno <= at_line <= (call.end_lineno or 0):
             continue
         place = names.index(value.id) - (names[0] in {"self", "cls"})
@@ -332,7 +332,7 @@ def _is_of_names(node: ast.expr) -> bool:
     """Whether a loop goes through a dict or a set, whose order each rank has for itself."""
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Set)
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    name = name_of(node.func)
     return name in _HELD or (name in _KEEPING and any(map(_is_of_names, node.args)))
 
 

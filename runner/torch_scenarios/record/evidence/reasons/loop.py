@@ -17,7 +17,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     Decision,
@@ -157,7 +157,7 @@ def _find_join(file: str, line: int) -> int:
             for each in node.items:
                 call = each.context_expr
                 made = call.func if isinstance(call, ast.Call) else call
-                if getattr(made, "attr", getattr(made, "id", "")) in {"Join", "join"}:
+                if name_of(made) in {"Join", "join"}:
                     return node.lineno
     return 0
 
@@ -210,7 +210,7 @@ def _list_wrapped(file: str) -> Iterator[str]:
     for node in ast.walk(source.tree) if source is not None else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made = node.value.func
-            if getattr(made, "attr", getattr(made, "id", "")) in _WRAPPERS:
+            if name_of(made) in _WRAPPERS:
                 yield from (ast.unparse(each) for each in node.targets)
 
 

@@ -15,7 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
     times,
 )
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -116,7 +116,7 @@ def _find_answer(source: Script, line: int, inside: Sequence[ast.If]) -> int:
         node.lineno
         for node in ast.walk(source.scope(line))
         if isinstance(node, ast.Call) and node.lineno > line
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in names
+        if name_of(node.func) in names
         if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in inside)
         if any(isinstance(each, ast.If) for each, _ in source.around(node.lineno))
     ]
