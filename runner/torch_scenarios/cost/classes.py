@@ -35,6 +35,8 @@ from torch_scenarios.model.traffic import (
 MANY = 16
 #: rounds of refinement, and of joining what exchanges messages, before all ranks are kept
 ROUNDS = 64
+#: what a rank's hash is multiplied by for each of its calls (Knuth's factor for 64 bits)
+OF_CALLS = np.uint64(6364136223846793005)
 
 _Colours = NDArray[np.uint64]
 
@@ -207,8 +209,10 @@ def _calls(traffic: Traffic) -> _Colours:
             code = _code("pause", each.step, each.seconds, each.host_s, each.synchronizes)
         elif isinstance(each, Finish):
             code = _code("finish", each.post)
-        colours[ranks] = _mix(colours[ranks], code)
-    return colours
+        # one product and one sum, as there is an entry for each call of each stage
+        colours[ranks] = colours[ranks] * OF_CALLS + _mix(code, 0)
+    found: _Colours = _mix(colours, 0)
+    return found
 
 
 def _keep(

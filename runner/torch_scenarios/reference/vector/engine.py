@@ -62,7 +62,6 @@ from torch_scenarios.reference.vector.matching import (
     UnmatchedMessages,
     entries,
     find_stored,
-    part_items,
 )
 from torch_scenarios.reference.vector.record import ColumnRecord, RecordWriter, TrafficWriter
 from torch_scenarios.reference.vector.state import Flights, Memory, check_together, put_in_place
@@ -607,7 +606,7 @@ class CallStarter:
     def _messages(
         self, instance: Instance, scene: Scene, operation: PointToPoint
     ) -> NDArray[np.int64] | None:
-        parts = part_items(instance.step, operation, self._evaluation, scene)
+        parts = self._calls.part_items(instance.step, operation, scene)
         if parts is None:
             return self._post(instance, scene, operation, None)
         blocked = [
