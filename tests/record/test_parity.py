@@ -526,7 +526,7 @@ def test_a_model_that_loads_what_was_trained_is_that_of_one_process_but_for_roun
             arrange(sides[0], {0: sides[1]})
 
 
-@pytest.mark.parametrize("own_name", ["layers.1", "place"])
+@pytest.mark.parametrize("own_name", ["layers.1", "place", "net.layers.1"])
 def test_rows_that_no_rank_has_are_told_whatever_ranks_call_the_module(own_name: str) -> None:
     whole = np.arange(32.0).reshape(4, 8)
     names = ["layers.1", own_name, own_name]

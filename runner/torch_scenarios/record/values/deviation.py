@@ -429,7 +429,7 @@ def _rename(name: str, names: Mapping[str, str]) -> str | None:
             rest = name.removeprefix(theirs).removeprefix(".") if theirs else name
             found = ".".join(filter(None, (names[theirs], rest)))
             # an expert's name, or a stage's, may be that of another one here
-            others = [] if theirs else [each for each in names.values() if each]
+            others = [] if theirs else [each for whole, each in names.items() if whole and each]
             is_other = any(found == each or found.startswith(f"{each}.") for each in others)
             return None if is_other else found
     return None
