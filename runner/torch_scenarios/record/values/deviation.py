@@ -37,6 +37,7 @@ from torch_scenarios.record.values.format.record import (
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import (
+    Cause,
     ValueFinding,
     list_by_rank,
     list_names,
@@ -132,6 +133,8 @@ MOST_COVERED = 4096
 INFINITE = "is not a number, or infinite, where one process has numbers"
 #: of a value of which nothing more is known
 UNLIKE = "is not what one process has"
+#: a value is another one times a number
+MULTIPLES = {Cause.MULTIPLE, Cause.FRACTION, Cause.ABOUT_A_MULTIPLE, Cause.ROOT}
 #: torch's modules whose output depends on their weights and input alone, row by row
 PLAIN = {
     *("Linear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "Identity", "Flatten"),
@@ -485,6 +488,7 @@ def find_loss(
         frames=frames_of_loss(record, passes[0]) if passes else (),
         hint=hint,
         turn=step,
+        is_measured=bool(np.isfinite(off.off)),
     )
 
 
@@ -746,6 +750,14 @@ def _is_rescaled(rows: Array, part: Array) -> bool:
     return bool((times > 0)[power > 0].all()) and _is_near(times * x, y)
 
 
+class Meaning(Struct, frozen=True):
+    """What a value is in place of that of one process, in words, and what to do."""
+
+    cause: Cause
+    words: str
+    hint: str
+
+
 class Deviation(Struct, frozen=True, kw_only=True):
     """A value of a rank that is off, relative to the largest of its kind, and how far it may be."""
 
@@ -834,7 +846,7 @@ def leave_out_reduced(
         or (each.step, each.rank, each.name) in off
         or (
             each.off < float("inf")
-            and "nothing computes it" not in _explain(each, reference, held, layout)[0]
+            and _explain(each, reference, held, layout).cause is not Cause.OWN
         )
     ]
 
@@ -981,13 +993,14 @@ def make_finding(
     record = records[first.rank]
     own = sorted(layout[first.rank], key=lambda name: record.names.get(name, -1))
     order = [layout[first.rank][name].name for name in own]
-    words, hint = _explain(first, reference, held, layout, order)
-    if words == UNLIKE and first.rank in find_stages(records):
+    known = _explain(first, reference, held, layout, order)
+    cause, words, hint = known.cause, known.words, known.hint
+    if cause is Cause.UNLIKE and first.rank in find_stages(records):
         hint = (
             "look at the gradient that each backward pass of this stage gets: that of its own "
             "microbatch, in the order in which they are sent, and each once"
         )
-    frames = _frames_to_blame(first, record, words)
+    frames = _frames_to_blame(first, record, cause)
     changed = _frames_of_change(record, step, first.name)
     is_changed = leaves_right(first, reference, held, layout) and _is_changed(first, held)
     if mixing := _find_mixing(first, record, step, layout):
@@ -1000,7 +1013,7 @@ def make_finding(
     elif scales := _tell_scales(first, reference, held, layout):
         frames = _frames_of_clip(record, step) or _frames_of_writes(record, step)
         words, hint = scales
-    elif "by the root of" in words:
+    elif cause is Cause.ROOT:
         frames = _frames_of_clip(record, step) or _frames_of_writes(record, step) or frames
     elif is_changed and (clip := _find_lone_clip(first, records)):
         frames = record.places.get(clip[first.rank].place, ())
@@ -1008,15 +1021,13 @@ def make_finding(
         words += ", though what backward leaves is right: each rank clips it by a norm of its own "
         words += f"({shown}) before it is reduced"
         hint = "reduce gradients before they are clipped: then each rank has the same norm"
-    elif is_changed and "is this rank's own" not in words:
+    elif is_changed and cause not in {Cause.OWN, Cause.OWN_IN_OPTIMIZER}:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
-        if "in the order of the parameters" not in words:
-            hint = _tell_change(words)
+        if cause is not Cause.SHIFTED:
+            hint = _tell_change(cause)
     elif (
-        words.startswith("is")
-        and "times" in words
-        and "is 1/" not in words
+        cause in {Cause.MULTIPLE, Cause.ABOUT_A_MULTIPLE}
         and not is_on_several(first, layout)
         and layout[first.rank][first.name].flat is None
     ):
@@ -1040,6 +1051,8 @@ def make_finding(
         hint=hint,
         turn=first.step,
         name=first.name,
+        cause=cause,
+        is_measured=bool(np.isfinite(first.off)),
     )
 
 
@@ -1260,12 +1273,12 @@ def _scale_of(
 
 
 def _frames_to_blame(
-    first: Deviation, record: ValueRecord, words: str
+    first: Deviation, record: ValueRecord, cause: Cause
 ) -> tuple[tuple[str, int, str], ...]:
     """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
-    if first.kind != "gradient" or "the optimizer reduces it" in words:
+    if first.kind != "gradient" or cause is Cause.OWN_IN_OPTIMIZER:
         return ()
-    if "nothing computes it" in words:
+    if cause is Cause.OWN:
         module = first.name.rpartition(".")[0]
         for event in record.of(ModuleOutput):
             frames = record.places.get(event.place, ())
@@ -1279,17 +1292,17 @@ def _frames_to_blame(
             e.carries == "gradient" and (number in e.parameters or not e.parameters)
             for e in call.tensors
         )
-        is_other = "times what one process has" in words or call.op not in {"", "sum", "avg"}
+        is_other = cause in MULTIPLES or call.op not in {"", "sum", "avg"}
         if call.turn == first.step and is_own and is_other:
             return record.places.get(call.place, ())
     passes = [e.place for e in record.of(BackwardPass) if e.turn == first.step]
     return frames_of_loss(record, passes[0]) if passes else ()
 
 
-def _tell_change(words: str) -> str:
+def _tell_change(cause: Cause) -> str:
     """Return what to look at where a gradient is changed between backward and the optimizer."""
     hint = "look at what reduces, scales or copies gradients between backward and the step"
-    if "times what one process has" in words:
+    if cause in MULTIPLES:
         hint += (
             ". Where gradients are clipped by a norm of all of them, sum the squares of each part "
             "over the ranks that hold parts, and count once what all ranks hold"
@@ -1303,8 +1316,8 @@ def _explain(
     held: Mapping[int, Values],
     layout: Layout,
     order: Sequence[str] = (),
-) -> tuple[str, str]:
-    """Return what a value is in place of the reference's, and what to do.
+) -> Meaning:
+    """Return what a value is in place of the reference's.
 
     `order` has the reference's parameters as a bucket of all gradients would.
     """
@@ -1313,14 +1326,18 @@ def _explain(
     wanted = at.part_of(whole).astype(float)
     got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
     if first.kind != "gradient" or got.shape != wanted.shape:
-        return UNLIKE, (
+        return Meaning(
+            Cause.UNLIKE,
+            UNLIKE,
             "look at what is done with its gradient: over which ranks it is reduced, what it is "
-            "divided by, and what the optimizer keeps of it"
+            "divided by, and what the optimizer keeps of it",
         )
     if not _are_finite_alike(got, wanted):
-        return INFINITE, (
+        return Meaning(
+            Cause.INFINITE,
+            INFINITE,
             "look at what divides by a count of rows or tokens, or takes a logarithm or a root: of "
-            "some rank's own rows it may be zero"
+            "some rank's own rows it may be zero",
         )
     got, wanted = _set_finite(got), _set_finite(wanted)
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
@@ -1329,7 +1346,7 @@ def _explain(
         return float(np.abs(value - to).max(initial=0.0)) <= min(first.wrong, ABOUT) * size
 
     if not got.any():
-        return "is zero", "let the gradient come back to this parameter"
+        return Meaning(Cause.ZERO, "is zero", "let the gradient come back to this parameter")
     power = float((wanted * wanted).sum())
     ratio = float((got * wanted).sum()) / power if power else 0.0
     if ratio and is_close(got / ratio, wanted):
@@ -1338,8 +1355,9 @@ def _explain(
         if not root.is_integer() and abs(max(ratio, 1 / ratio) / root - 1) < OUTPUTS_APART:
             words = f"is {known} times what one process has, by the root of {len(held)}: of as "
             hint = "where a norm clips them: sum its squares over the ranks, and divide by nothing"
-            return f"{words}many ranks", hint
-        return (
+            return Meaning(Cause.ROOT, f"{words}many ranks", hint)
+        return Meaning(
+            Cause.MULTIPLE if ratio >= 1 else Cause.FRACTION,
             f"is {known} times what one process has (there are {len(held)} ranks)",
             DIVIDED_TWICE if 0 < ratio < 1 else DIVIDE_BY_ALL,
         )
@@ -1347,27 +1365,32 @@ def _explain(
         return own
     before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
     if before is not None and is_close(got, at.part_of(before).astype(float)):
-        return "is that of the step before", "wait for the reduction before the optimizer steps"
+        return Meaning(
+            Cause.STALE,
+            "is that of the step before",
+            "wait for the reduction before the optimizer steps",
+        )
     if at.name in order and (shift := _find_shift(first, reference, at, got, is_close, order)):
         where = f"{abs(shift)} {'before' if shift < 0 else 'behind'}"
-        return (
+        return Meaning(
+            Cause.SHIFTED,
             f"holds the elements that begin {where} its own in the order of the parameters",
-            (
-                "go on by the size of each gradient where a bucket is copied back: "
-                "`at += p.grad.numel()`, in the order in which it was filled"
-            ),
+            "go on by the size of each gradient where a bucket is copied back: "
+            "`at += p.grad.numel()`, in the order in which it was filled",
         )
     return _explain_roughly(got, wanted, len(held))
 
 
-def _explain_roughly(got: Array, wanted: Array, world: int) -> tuple[str, str]:
+def _explain_roughly(got: Array, wanted: Array, world: int) -> Meaning:
     """Say that a gradient is about as many times another as there are ranks, or is unlike it."""
     for times in (world, 1 / world):
         if np.linalg.norm(got - times * wanted) < ROUGHLY * np.linalg.norm(times * wanted):
             known = f"{times:.4g}" if times >= 1 else f"1/{world}"
             words = f"is about {known} times what one process has (there are {world} ranks)"
-            return words, "divide by the ranks once, where their gradients are summed"
-    return UNLIKE, "compare how its loss is averaged: over rows, tokens and ranks"
+            hint = "divide by the ranks once, where their gradients are summed"
+            return Meaning(Cause.ABOUT_A_MULTIPLE, words, hint)
+    hint = "compare how its loss is averaged: over rows, tokens and ranks"
+    return Meaning(Cause.UNLIKE, UNLIKE, hint)
 
 
 def _explain_own(
@@ -1376,7 +1399,7 @@ def _explain_own(
     held: Mapping[int, Values],
     layout: Layout,
     is_close: Callable[[Array, Array], bool],
-) -> tuple[str, str] | None:
+) -> Meaning | None:
     """Return that a gradient is a rank's own, of which the sum or the mean is the reference's."""
     at = layout[first.rank][first.name]
     wanted = at.part_of(arrays_by_name(reference, first.step, first.kind)[at.name]).astype(float)
@@ -1397,10 +1420,14 @@ def _explain_own(
     is_kept = _leave_alike(first, held, layout)
     if is_kept and (times := _moves(first, reference, held, at)):
         words = f"the optimizer reduces it, and the weight moves {times} times as far"
-        return f"is this rank's own, {words}", "divide by the ranks where the optimizer sums"
+        return Meaning(
+            Cause.OWN_IN_OPTIMIZER,
+            f"is this rank's own, {words}",
+            "divide by the ranks where the optimizer sums",
+        )
     words = f"the {what} over {ranks_text(tuple(alike))} is what one process has"
     hint = "reduce it over these ranks before the optimizer steps"
-    return f"is this rank's own: {words}, and nothing computes it", hint
+    return Meaning(Cause.OWN, f"is this rank's own: {words}, and nothing computes it", hint)
 
 
 def _leave_alike(first: Deviation, held: Mapping[int, Values], layout: Layout) -> bool:

@@ -36,7 +36,6 @@ from torch_scenarios.record.values.arrangement import (
 )
 from torch_scenarios.record.values.deviation import (
     ABOUT,
-    INFINITE,
     Deviation,
     choose_deviation,
     find_coarsest,
@@ -67,7 +66,7 @@ from torch_scenarios.record.values.format.event import (
 )
 from torch_scenarios.record.values.format.record import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, judge_values
-from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.invariants.finding import Cause, ValueFinding, tell_line
 from torch_scenarios.record.values.invariants.numbers import find_low_sum, tell_low_sum
 from torch_scenarios.record.values.invariants.proofs import PROVED
 from torch_scenarios.record.values.roles import find_roles
@@ -180,7 +179,7 @@ def _blame_half_precision(
     found: ValueFinding, together: Records, telling: Deviation
 ) -> ValueFinding:
     """Return a gradient that is infinite with what sums it in half precision, if something does."""
-    if telling.kind != "gradient" or INFINITE not in found.message:
+    if telling.kind != "gradient" or found.cause is not Cause.INFINITE:
         return found
     record = together[telling.rank]
     step = next((each for each in record.steps if each.turn == telling.step), None)
@@ -465,7 +464,7 @@ def _fail(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parit
         judgement=judgement,
         compared=compared,
         later=max(later, 0),
-        is_close=any("times what rounding does" in each.message for each in found[:1]),
+        is_close=found[0].is_measured,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from msgspec import Struct
@@ -18,11 +19,39 @@ Records = Mapping[int, ValueRecord]
 MOST_NAMES = 3
 
 
+class Cause(Enum):
+    """What is known of a mistake; what else is said of it, and what it explains, depends on it."""
+
+    #: nothing more than the values
+    UNLIKE = auto()
+    #: an optimizer steps copies that are older than what made the weights equal
+    EARLY_COPIES = auto()
+    #: a value has no number where one process has
+    INFINITE = auto()
+    #: a value is zero
+    ZERO = auto()
+    #: a value is several times that of one process, or a fraction of it
+    MULTIPLE = auto()
+    FRACTION = auto()
+    #: about as many times, or as a fraction, as there are ranks
+    ABOUT_A_MULTIPLE = auto()
+    #: by the root of the number of ranks
+    ROOT = auto()
+    #: a gradient is a rank's own, and nothing reduces it; or the optimizer does, and too far
+    OWN = auto()
+    OWN_IN_OPTIMIZER = auto()
+    #: a gradient is that of the step before
+    STALE = auto()
+    #: a gradient has the elements of other parameters
+    SHIFTED = auto()
+
+
 class ValueFinding(Struct, frozen=True, kw_only=True):
     """One invariant that does not hold: what is wrong, on which ranks, at which line, what to do.
 
     `rank` and `place` name the line, `frames` where the record has none for it; `turn` the step of
-    training; `error` whether the program is wrong, or should be looked at.
+    training; `error` whether the program is wrong, or should be looked at; `is_measured` whether
+    it depends on what rounding does.
     """
 
     code: str
@@ -35,6 +64,8 @@ class ValueFinding(Struct, frozen=True, kw_only=True):
     error: bool = True
     name: str = ""
     frames: tuple[tuple[str, int, str], ...] = ()
+    cause: Cause = Cause.UNLIKE
+    is_measured: bool = False
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from torch_scenarios.record.values.format.event import BackwardPass, ModuleLoad, OptimizerLoad
 from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
+    Cause,
     Records,
     ValueFinding,
     list_by_rank,
@@ -61,7 +62,7 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
     skips = [*_find_lone_skips(records, roles)]
     yield from skips
     # unlike copies for an optimizer, and steps that some ranks skip, make later weights unlike
-    causes = [*skips, *(each for each in begun if each.hint == COPY_LATER)]
+    causes = [*skips, *(each for each in begun if each.cause is Cause.EARLY_COPIES)]
     for group in roles.replicas:
         for found in _find_first_difference(records, group):
             if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in causes):

@@ -26,6 +26,7 @@ from torch_scenarios.record.values.format.record import (
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import (
+    Cause,
     Records,
     ValueFinding,
     list_names,
@@ -142,6 +143,7 @@ def _tell_own_copies(
         rank=group.ranks[0],
         place=line if line >= 0 else step.place,
         hint=COPY_LATER,
+        cause=Cause.EARLY_COPIES,
         turn=0,
         name=names[0],
     )
