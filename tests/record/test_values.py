@@ -63,6 +63,7 @@ WARNINGS = {
 SURE = {
     *("stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"),
     *("sums_what_is_summed", "hooks_sum_what_is_summed", "flat_copies_summed_twice"),
+    "strided_gradient",
 }
 #: scripts of an error that may be on purpose: each rank has biases of its own
 UNSURE = {"biases_not_averaged"}

@@ -519,7 +519,35 @@ class Carriage:
             ]
         if found and found[0].device.type == "cpu":
             place = self._witness.place(frame)
-            self._put(CallMistake("in_place_of_strided", place, {"shape": list(found[0].shape)}))
+            about: dict[str, Any] = {"shape": list(found[0].shape)}
+            if self._mixes(name, args, found) and self._is_trained(found[0]):
+                about["trained"] = True
+            self._put(CallMistake("in_place_of_strided", place, about))
+
+    def _mixes(self, name: str, args: Any, found: list[Any]) -> bool:
+        """Whether a call of Gloo's takes or leaves elements elsewhere than their tensor has them.
+
+        Parts and results that are laid out alike keep their order, and elements that are all equal
+        have none.
+        """
+        with self._torch.no_grad():
+            if all(is_constant(each) for each in found):
+                return False
+        sides = [
+            [*tensors_in(args[at], self._torch.Tensor)] for at in IN_MEMORY_ORDER.get(name, ())
+        ]
+        layouts = {
+            tuple(n for n, size in zip(each.stride(), each.shape, strict=True) if size > 1)
+            for side in sides
+            for each in side
+        }
+        return name in STRIDED or name == "alltoall_base_" or len(layouts) > 1
+
+    def _is_trained(self, tensor: Any) -> bool:
+        """Whether a tensor is part of a training: has a graph, or is a gradient or a weight."""
+        if self._witness.in_backward or tensor.requires_grad:
+            return bool(tensor.is_floating_point())
+        return any(self._find_covered(kind, tensor) for kind in ("gradient", "weight"))
 
     def _look_at_graph(
         self, name: str, tensors: list[Any], args: Any, frame: Any, place: int

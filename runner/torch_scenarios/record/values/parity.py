@@ -88,6 +88,15 @@ class Parity(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+#: the finding of a call that takes a tensor with strides
+STRIDED = "in_place_of_strided"
+#: what no mixing of elements makes of a gradient
+UNMIXED = {
+    *(Cause.MULTIPLE, Cause.FRACTION, Cause.ROOT, Cause.OWN, Cause.OWN_IN_OPTIMIZER),
+    *(Cause.STALE, Cause.SHIFTED, Cause.ZERO),
+}
+
+
 #: relative difference of two ratios of numbers that rounding does not make
 REPORTED_APART = 1e-3
 
@@ -243,14 +252,19 @@ def _tell_statistics(together: Records, rank: int) -> ValueFinding:
 
 
 def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) -> ValueFinding:
-    """Return a deviation with the call before it that hands Gloo a tensor with strides."""
+    """Return a deviation with the call before it that hands Gloo a tensor with strides.
+
+    What is another value times a number, or a rank's own, is not mixed.
+    """
+    if found.cause in UNMIXED:
+        return found
     for record in together.values():
         until = max((step.at for step in record.steps if step.turn <= found.turn), default=0)
         if is_forward:
             passes = (e.at for e in record.of(BackwardPass) if e.turn == found.turn)
             until = next(passes, until)
         for each in record.of(CallMistake):
-            if each.code == "in_place_of_strided" and each.at < until:
+            if each.code == STRIDED and each.at < until:
                 line = tell_line(record, each.place)
                 message = (
                     f"{found.message}; a call before it{line} hands Gloo a tensor with strides, "
@@ -260,18 +274,21 @@ def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) 
     return found
 
 
-def _find_shown(together: Records, turn: int) -> ValueFinding | None:
-    """Return the first error that ranks show of themselves up to a step."""
+def _find_shown(together: Records, turn: int, without: str = "") -> ValueFinding | None:
+    """Return the first error that ranks show of themselves up to a step, not of one code."""
     found = judge_values(together, find_roles(together)).findings
-    return next((each for each in found if each.error and each.turn <= turn), None)
+    errors = (each for each in found if each.error and each.code != without)
+    return next((each for each in errors if each.turn <= turn), None)
 
 
 def _join_witness(found: ValueFinding, together: Records) -> ValueFinding:
     """Return a deviation with what the ranks show of themselves, if an invariant fails no later.
 
     What must agree between ranks and does not is nearer to the cause than a value that follows.
+    Whether a call with strides comes before the value is known otherwise.
     """
-    if (shown := _find_shown(together, found.turn)) is None:
+    shown = _find_shown(together, found.turn, without=STRIDED)
+    if shown is None:
         return found
     return replace(
         found,

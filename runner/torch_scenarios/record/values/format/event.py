@@ -442,7 +442,8 @@ class CallMistake(ValueEvent):
 
     `place` is that of the call. What `about` has depends on the code:
 
-    - `in_place_of_strided`: `shape`, that of the tensor;
+    - `in_place_of_strided`: `shape`, that of the tensor; `trained` where what is trained depends on
+      it, and its elements come to other places;
     - `result_dropped`: `argument`, the text of the temporary, or `parts`, how often a list has one
       tensor;
     - `no_gradient_through`: `how` the loss depends on the call, or `function`, the script's own

@@ -75,6 +75,7 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
         lambda about: (
             "Gloo takes elements as they lie in memory, and not those of this tensor in their "
             f"order: it has strides (shape {about['shape']})"
+            + (", and a weight, a gradient or an activation is mixed by it" * ("trained" in about))
         ),
         (
             "pass a contiguous copy, and copy the result back: `y = x.contiguous(); "
@@ -118,7 +119,9 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             if rank not in seen[key]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
-            firsts.setdefault(key, (rank, each, each.about.get("turn", turn)))
+            known = firsts.get(key)
+            if known is None or ("trained" in each.about and "trained" not in known[1].about):
+                firsts[key] = (rank, each, each.about.get("turn", turn))
     yield from _find_constant_terms(records)
     yield from _find_early_reads(records, {key[1] for key in firsts if key[0] == BEFORE_WAIT})
     for key, (rank, mistake, turn) in firsts.items():
@@ -132,7 +135,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             place=mistake.place,
             hint=hint,
             turn=turn,
-            error=error,
+            error=error or "trained" in mistake.about,
         )
 
 
