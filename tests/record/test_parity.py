@@ -65,6 +65,8 @@ WRONG = [
     ("clips_by_hand.py", "local", "not_equivalent", "multiplies them by a number of its own ("),
     ("experts_by_hand.py", "all", "not_equivalent", "0 and 1 hold other parts of this parameter"),
     ("experts_by_hand.py", "sum", "not_equivalent", "is 2 times what one process has"),
+    ("derivatives.py", "own", "not_equivalent", "the mean over ranks 0 and 1 is what one process"),
+    ("orthogonal_steps.py", "part", "not_equivalent", "exchanges values (all_gather) in its step"),
     ("loss_module.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("padded_tokens.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
@@ -272,6 +274,8 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("heads_of_whole_sequences.py", ""),
         ("split_sequence.py", ""),
         ("pipeline_with_criterion.py", ""),
+        ("derivatives.py", ""),
+        ("orthogonal_steps.py", ""),
     ],
 )
 def test_a_strategy_by_hand_computes_what_one_process_does(
@@ -308,7 +312,7 @@ def test_a_deviation_names_a_call_with_strides_before_it(tmp_path: Path) -> None
     code, output, _ = parity_of(tmp_path, "../wrong/strided_gradient.py")
     assert code == 1, output
     shown = " ".join(output.split())
-    assert "a call before it (line 25) hands Gloo a tensor with strides" in shown
+    assert "a call before it (line 27) hands Gloo a tensor with strides" in shown
     assert "fix: pass a contiguous copy" in shown
 
 

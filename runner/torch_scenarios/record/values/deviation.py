@@ -991,16 +991,9 @@ def make_finding(
         records[first.rank].steps[0],
     )
     record = records[first.rank]
-    own = sorted(layout[first.rank], key=lambda name: record.names.get(name, -1))
-    order = [layout[first.rank][name].name for name in own]
-    known = _explain(first, reference, held, layout, order)
+    known = _describe(first, reference, held, layout, records, step)
     cause, words, hint = known.cause, known.words, known.hint
-    if cause is Cause.UNLIKE and first.rank in find_stages(records):
-        hint = (
-            "look at the gradient that each backward pass of this stage gets: that of its own "
-            "microbatch, in the order in which they are sent, and each once"
-        )
-    frames = _frames_to_blame(first, record, cause)
+    frames = _frames_to_blame(first, record, step, cause)
     changed = _frames_of_change(record, step, first.name)
     is_changed = leaves_right(first, reference, held, layout) and _is_changed(first, held)
     if mixing := _find_mixing(first, record, step, layout):
@@ -1031,7 +1024,7 @@ def make_finding(
         and not is_on_several(first, layout)
         and layout[first.rank][first.name].flat is None
     ):
-        frames = ()
+        frames = _frames_of_writes(record, step)
         hint = (
             "divide what one rank alone has of all ranks' rows by the ranks, too: each rank's loss "
             "is the mean of its own rows"
@@ -1054,6 +1047,49 @@ def make_finding(
         cause=cause,
         is_measured=bool(np.isfinite(first.off)),
     )
+
+
+def _describe(
+    first: Deviation,
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    records: Records,
+    step: OptimizerStep,
+) -> Meaning:
+    """Return what a value is, and what to look at where its values tell nothing."""
+    record = records[first.rank]
+    own = sorted(layout[first.rank], key=lambda name: record.names.get(name, -1))
+    order = [layout[first.rank][name].name for name in own]
+    known = _explain(first, reference, held, layout, order)
+    if first.kind == "after" and (within := _find_calls_in_step(record, step)):
+        return Meaning(
+            known.cause,
+            f"{known.words}, and its gradient is right: the optimizer exchanges values "
+            f"({tell_call(within[-1].operation)}) in its step",
+            "look at what the step computes of a rank's part alone before it exchanges it: a norm, "
+            "a mean, or a product of matrices is of the whole weight",
+        )
+    if known.cause is Cause.UNLIKE and first.rank in find_stages(records):
+        hint = (
+            "look at the gradient that each backward pass of this stage gets: that of its own "
+            "microbatch, in the order in which they are sent, and each once"
+        )
+        return Meaning(known.cause, known.words, hint)
+    return known
+
+
+def _find_calls_in_step(record: ValueRecord, step: OptimizerStep) -> list[CarryingCall]:
+    """Return the collectives that an optimizer makes in its own step, in order."""
+    outer = record.places.get(step.place, ())
+    began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+    return [
+        call
+        for call in record.calls
+        if began < call.at < step.at
+        and len(frames := record.places.get(call.place, ())) > len(outer) > 0
+        and frames[-len(outer) :] == outer
+    ]
 
 
 def _tell_size(first: Deviation) -> str:
@@ -1273,9 +1309,14 @@ def _scale_of(
 
 
 def _frames_to_blame(
-    first: Deviation, record: ValueRecord, cause: Cause
+    first: Deviation, record: ValueRecord, step: OptimizerStep, cause: Cause
 ) -> tuple[tuple[str, int, str], ...]:
-    """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
+    """Return where a wrong value comes from, or nowhere.
+
+    A gradient from its reduction, or the loss; a weight from the last call of the optimizer's step.
+    """
+    if first.kind == "after" and (within := _find_calls_in_step(record, step)):
+        return record.places.get(within[-1].place, ())
     if first.kind != "gradient" or cause is Cause.OWN_IN_OPTIMIZER:
         return ()
     if cause is Cause.OWN:
@@ -1349,7 +1390,7 @@ def _explain(
         return Meaning(Cause.ZERO, "is zero", "let the gradient come back to this parameter")
     power = float((wanted * wanted).sum())
     ratio = float((got * wanted).sum()) / power if power else 0.0
-    if ratio and is_close(got / ratio, wanted):
+    if ratio and is_close(got / ratio, wanted) and (wanted.size > 1 or _is_whole(ratio)):
         known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
         root = len(held) ** 0.5  # a whole one may be the size of a group
         if not root.is_integer() and abs(max(ratio, 1 / ratio) / root - 1) < OUTPUTS_APART:
@@ -1379,6 +1420,12 @@ def _explain(
             "`at += p.grad.numel()`, in the order in which it was filled",
         )
     return _explain_roughly(got, wanted, len(held))
+
+
+def _is_whole(ratio: float) -> bool:
+    """Whether a ratio is a whole number of two or more, or one divided by it."""
+    times = max(ratio, 1 / ratio)
+    return round(times) > 1 and abs(times - round(times)) < OUTPUTS_APART * times
 
 
 def _explain_roughly(got: Array, wanted: Array, world: int) -> Meaning:

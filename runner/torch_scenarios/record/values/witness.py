@@ -747,21 +747,10 @@ class ValueWitness:
                 return run(roots, *args, **kwargs)
             with self.guard:
                 place = self.place(frame_of(1))
-                own = all(
-                    isinstance(each, self.torch.Tensor) and each.numel() == 1 for each in roots
-                )
-                self.put(BackwardPass(self.turn, place, own))
-                if own:
-                    self._look_at_losses(roots, place)
-                if self.depth.optimizer:
-                    self.put(StepClosure(self.turn, place))
-                if kwargs.get("accumulate_grad"):
-                    self.left.begin(self.turn, place)
-                    self._see_draws(place)
-                self._passed, self._passed_at = True, place
-                self.carriage.before_backward(roots)
-                for each in self.listeners:
-                    each.before_backward(roots)
+                if not self._is_derivative(args):
+                    self._see_backward(
+                        roots, place, accumulates=bool(kwargs.get("accumulate_grad"))
+                    )
             self.in_backward += 1
             try:
                 return run(roots, *args, **kwargs)
@@ -777,6 +766,35 @@ class ValueWitness:
 
         graph._engine_run_backward = backward
         self.torch.autograd._engine_run_backward = backward
+
+    def _see_backward(self, roots: Any, place: int, *, accumulates: bool) -> None:
+        own = all(isinstance(each, self.torch.Tensor) and each.numel() == 1 for each in roots)
+        self.put(BackwardPass(self.turn, place, own))
+        if own:
+            self._look_at_losses(roots, place)
+        if self.depth.optimizer:
+            self.put(StepClosure(self.turn, place))
+        if accumulates:
+            self.left.begin(self.turn, place)
+            self._see_draws(place)
+        self._passed, self._passed_at = True, place
+        self.carriage.before_backward(roots)
+        for each in self.listeners:
+            each.before_backward(roots)
+
+    def _is_derivative(self, args: tuple[Any, ...]) -> bool:
+        """Whether a pass computes a part of a loss that is still to come, and no gradient of one.
+
+        As `torch.autograd.grad(u.sum(), x, create_graph=True)` does, of a model's output by its
+        input. What `torch.func` differentiates are weights of its own.
+        """
+        if len(args) < 4 or not args[2] or not args[3]:
+            return False
+        is_wrapped = self.torch._C._functorch.is_functorch_wrapped_tensor
+        inputs = [each for each in args[3] if isinstance(each, self.torch.Tensor)]
+        return not any(
+            self.parameters.find(each) is not None or is_wrapped(each) for each in inputs
+        )
 
     # ------------------------------------------------------------------ rows of loaders
 
