@@ -132,6 +132,16 @@ MEGATRON_ROWS = (
     ("145.6B", 80, 12288, 96, 8, 1536, 2304, 148, 2, 2),
 )
 LLAMA_405B = {"layers": 126, "hidden": 16384, "inner": 53248, "heads": 128, **LLAMA}
+LLAMA_2 = {
+    size: {"layers": layers, "hidden": hidden, "inner": inner, "heads": heads, "kv_heads": keys}
+    | {"vocabulary": 32000, "sequence": 4096}
+    for size, layers, hidden, inner, heads, keys in (
+        ("7B", 32, 4096, 11008, 32, 32),
+        ("13B", 40, 5120, 13824, 40, 40),
+        ("34B", 48, 8192, 22016, 64, 8),
+        ("70B", 80, 8192, 28672, 64, 8),
+    )
+}
 
 
 class PublishedStep(NamedTuple):
@@ -176,6 +186,62 @@ def gpt(
         "vocabulary": vocabulary,
         "sequence": sequence,
     }
+
+
+#: NVIDIA/NeMo, docs/source/performance/performance_summary.md, container 24.07, float8: a model,
+#: sequences of a step, tokens a second of each GPU, and the way
+NEMO_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, int]], ...] = (
+    ("Llama 2 7B, 8 GPUs", LLAMA_2["7B"], 128, 16934, {"shards": 8, "turns": 16}),
+    (
+        "Llama 2 13B, PP 4, 16 GPUs",
+        LLAMA_2["13B"],
+        128,
+        8715,
+        {"stages": 4, "parts": 10, "shards": 4, "turns": 32},
+    ),
+    (
+        "Llama 2 70B, TP 4, PP 4, 64 GPUs",
+        LLAMA_2["70B"],
+        128,
+        1728,
+        {"stages": 4, "parts": 20, "shards": 4, "tensor": 4, "turns": 32},
+    ),
+    (
+        "GPT 20B, TP 2, 64 GPUs",
+        gpt(44, 6144, 48),
+        256,
+        5851,
+        {"shards": 32, "tensor": 2, "micro": 2, "turns": 4},
+    ),
+    (
+        "GPT 175B, TP 4, PP 8, 128 GPUs",
+        gpt(96, 12288, 96),
+        256,
+        716,
+        {"stages": 8, "parts": 6, "shards": 4, "tensor": 4, "turns": 64},
+    ),
+    (
+        "Llama 2 7B, 16,384 tokens, TP 2, 16 GPUs",
+        {**LLAMA_2["7B"], "sequence": 16384},
+        256,
+        10082,
+        {"shards": 8, "tensor": 2, "turns": 32},
+    ),
+    (
+        "Llama 2 7B, 32,768 tokens, TP 2, CP 2, 32 GPUs",
+        {**LLAMA_2["7B"], "sequence": 32768},
+        128,
+        6687,
+        {"shards": 16, "context": 2, "tensor": 2, "turns": 16},
+    ),
+    (
+        "Llama 2 7B, 131,072 tokens, TP 4, CP 4, 128 GPUs",
+        {**LLAMA_2["7B"], "sequence": 131072},
+        32,
+        2260,
+        {"shards": 32, "context": 4, "tensor": 4, "turns": 4},
+    ),
+)
 
 
 def tokens_by_megatron(layers: int, hidden: int, tflops: float) -> float:
@@ -557,6 +623,89 @@ ROWS = {
             products=FLOAT8,
         )
         for words, tokens in (("", 9299), (", tokens dropped", 18066))
+    },
+    **{
+        f"NeMo {name}, float8": step(
+            "h100-8x400g", model, batch, {"tokens": tokens}, products=FLOAT8, **way
+        )
+        for name, model, batch, tokens, way in NEMO_ROWS
+    },
+    # NVIDIA/dgxc-benchmarking, its recipe of Llama 3.1, tables of 2025
+    **{
+        f"DGXC Llama 3.1 8B, CP 2, {gpus} GPUs{words}": step(
+            "h100-8x400g",
+            LLAMA_8B,
+            16 * gpus,
+            {"tokens": tokens},
+            shards=gpus,
+            context=2,
+            turns=32,
+            **products,
+        )
+        for gpus, words, tokens, products in (
+            (8, "", 10682, {}),
+            (128, "", 10630, {}),
+            (8, ", float8", 14049, {"products": FLOAT8}),
+        )
+    },
+    "DGXC Llama 3.1 70B, TP 4, PP 4, CP 2, 64 GPUs": step(
+        "h100-8x400g",
+        LLAMA_70B,
+        128,
+        {"tokens": 1118},
+        stages=4,
+        parts=5,
+        shards=4,
+        context=2,
+        tensor=4,
+        turns=64,
+    ),
+    "DGXC Llama 3.1 405B, TP 8, PP 8, CP 2, 512 GPUs": step(
+        "h100-8x400g",
+        LLAMA_405B,
+        256,
+        {"tokens": 207},
+        stages=8,
+        parts=8,
+        shards=8,
+        context=2,
+        tensor=8,
+        turns=64,
+    ),
+    # the same, its recipe of MaxText; what is computed anew is not stated, and without it nothing fits
+    **{
+        f"MaxText Llama 2 70B, FSDP {gpus}{words}": step(
+            "h100-8x400g",
+            LLAMA_2["70B"],
+            2 * gpus,
+            {"tokens": tokens},
+            shards=gpus,
+            micro=2,
+            recompute=ALL,
+            **products,
+        )
+        for gpus, words, tokens, products in (
+            (64, "", 1170, {}),
+            (256, "", 1145, {}),
+            (64, ", float8", 1895, {"products": FLOAT8}),
+        )
+    },
+    # PyTorch's blog of March 2024 on FSDP at IBM: 96 H100, whose nodes have 800 Gb/s
+    **{
+        f"IBM Llama 2 {size}, 96 H100": step(
+            "h100-8x400g",
+            LLAMA_2[size],
+            192,
+            {"tokens": tokens},
+            shards=96,
+            micro=2,
+            recompute=anew,
+        )
+        for size, tokens, anew in (
+            ("7B", 7500, NOTHING),
+            ("34B", 1550, ALL),
+            ("70B", 800, ALL),
+        )
     },
 }
 
