@@ -672,7 +672,7 @@ ROWS = {
         tensor=8,
         turns=64,
     ),
-    # the same, its recipe of MaxText; what is computed anew is not stated, and without it nothing fits
+    # the same, its recipe of MaxText: it does not state what is computed anew, and whole it fits
     **{
         f"MaxText Llama 2 70B, FSDP {gpus}{words}": step(
             "h100-8x400g",

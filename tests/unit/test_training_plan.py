@@ -530,6 +530,8 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         ("layers: 2\n", "a model states `hidden`"),
         (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
         (SMALL + "colour: 3\n", "a model has no `colour`"),
+        (SMALL.replace("layers", "layer"), "did you mean `layers`?"),
+        ("world_size: 2\nsteps: []\n", "this is a scenario, and not the sizes of a model"),
         (SMALL + "matrix: 2\n", "`matrix` is 1 where attention keeps its matrix, or else 0"),
         (SMALL + "experts: 8\n", "a token passes at least 1 of 8 `experts`"),
         (SMALL + "experts: 8\nactive: -1\n", "`active` of a model is a whole number"),

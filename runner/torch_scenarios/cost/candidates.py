@@ -60,7 +60,7 @@ from torch_scenarios.cost.schedule import (
     part_of,
 )
 from torch_scenarios.cost.topology import Gpu, Topology
-from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.files import read_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.traffic import Enter
@@ -80,6 +80,8 @@ MOVED_ROUTED = 18
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: what a model need not state
 OPTIONAL = ("head", "experts", "active", "shared", "matrix")
+#: keys that a scenario has, and no model
+OF_SCENARIO = ("steps", "world_size")
 #: bytes that attention without a fused kernel keeps of each head for each pair of tokens: what goes
 #: into softmax, what comes out of it, and a mask of dropout (Korthikanti et al., arXiv 2205.05198)
 OF_PAIR = 5
@@ -990,13 +992,18 @@ def read_decoder(path: Path) -> Decoder:
         raise ScenarioError(
             [Problem(code="bad_model", message="a model is a mapping", mark=tree.mark, hint=hint)]
         )
+    if any(key_text(key) in OF_SCENARIO for key, _ in tree.entries):
+        message = "this is a scenario, and not the sizes of a model"
+        hint = f"`scenario cost {path} --topology NAME` forecasts its time; {hint}"
+        raise ScenarioError([Problem(code="bad_model", message=message, mark=tree.mark, hint=hint)])
     found: dict[str, int] = {}
     problems = []
     for key, value in tree.entries:
         name, number = key_text(key), getattr(value, "value", None)
         if name not in names:
-            message = f"a model has no `{name}`"
-            problems.append(Problem(code="bad_model", message=message, mark=key.mark, hint=hint))
+            message, close = f"a model has no `{name}`", nearest(name, names)
+            words = f"did you mean `{close}`?" if close else hint
+            problems.append(Problem(code="bad_model", message=message, mark=key.mark, hint=words))
         elif (
             isinstance(number, bool)
             or not isinstance(number, int)

@@ -130,8 +130,9 @@ def plan(
     """
     gpu = machine.gpu
     if gpu is None or not machine.memory:
-        message = f"topology {machine.name} has no `gpu`, or no `memory`: no step is planned on it"
-        hint = "`scenario topology show h100-8x400g` has both"
+        lacks = " and ".join(["`gpu`"] * (gpu is None) + ["`memory`"] * (not machine.memory))
+        message = f"topology {machine.name} has no {lacks}: no step is planned on it"
+        hint = "`scenario topology show h100-8x400g` has both: copy them, and state their source"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
     if products not in gpu.tflops:
         message = f"the `gpu` of topology {machine.name} has no {products}"
