@@ -567,6 +567,15 @@ def test_what_does_not_fit_together_is_shown_at_its_line(tmp_path: Path) -> None
     assert "active: 9" in shown.output
 
 
+@pytest.mark.parametrize(("machine", "compared"), [(MACHINE, True), ("b200-8x400g", False)])
+def test_a_plan_says_that_no_step_was_measured_on_such_a_gpu(
+    machine: str, *, compared: bool, tmp_path: Path
+) -> None:
+    lines = plan_lines(TINY, plan(TINY, topology(machine), 8, tmp_path, 1))
+    words = "all on other GPUs: on this one none was ever compared"
+    assert any(words in line for line in lines) is not compared
+
+
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path) -> None:
     model = tmp_path / "model.yaml"
     model.write_text(SMALL, encoding="utf-8")

@@ -29,6 +29,7 @@ from torch_scenarios.cost.intervals import (
     form_interval,
     form_ratios,
     memory_interval,
+    step_interval,
     tell_fit,
 )
 from torch_scenarios.cost.schedule import WORDS
@@ -105,6 +106,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
 
     `long` are pipelines that fit and were not weighed, for they have many microbatches; `estimates`
     names the quickest of them and of the others, with the microseconds that an estimate gives them.
+    `is_compared` says whether a published step was measured on a GPU of the machine's kind.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -112,6 +114,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     too_large: int
     long: int = 0
     estimates: tuple[tuple[str, float], ...] = ()
+    is_compared: bool = True
 
 
 def plan(
@@ -168,7 +171,15 @@ def plan(
         estimates=tuple((way.name, estimates[way]) for way in (*long[:1], *chosen[:1]))
         if long
         else (),
+        is_compared=_is_compared(machine),
     )
+
+
+def _is_compared(machine: Topology) -> bool:
+    """Return whether planned steps were measured on a GPU of the machine's kind."""
+    kind = machine.tuner.gpu if machine.tuner else ""
+    found = step_interval(machine.name, machine.kind, kind, is_planned=True)
+    return found is not None and found.alike
 
 
 def weigh_candidate(
@@ -308,6 +319,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     ratios = _list_ratios(PLANNED)
     projects = len(form_ratios(PLANNED))
     took = f"took {min(ratios):.2f} to {max(ratios):.2f} times their forecast"
+    took += "" if found.is_compared else ", all on other GPUs: on this one none was ever compared"
     stated = [f"{kernels}: {len(ratios)} steps that {projects} projects published {took}"]
     stated.append(
         f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
