@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.simulated.build import NotHereError
-from tests.simulated.surroundings import FOLDER, NCCL, surroundings
+from tests.simulated.surroundings import NCCL, surroundings
 
 #: exit code where they cannot be built, as that of `scenario run` without a GPU
 NO_MACHINE = 3
@@ -19,13 +19,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=__doc__)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--nccl", default=NCCL, metavar="VERSION")
-    parser.add_argument("--into", type=Path, default=FOLDER, help="where the build lies")
+    parser.add_argument("--into", type=Path, help="where the build lies")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     chosen = parser.parse_args()
     try:
-        around = surroundings(
-            os.environ, gpus=chosen.gpus, version=chosen.nccl, into=chosen.into.absolute()
-        )
+        into = chosen.into and chosen.into.absolute()
+        around = surroundings(os.environ, gpus=chosen.gpus, version=chosen.nccl, into=into)
     except NotHereError as error:
         sys.stderr.write(f"no simulated GPUs: {error}\n")
         sys.exit(NO_MACHINE)

@@ -21,6 +21,8 @@ HERE = Path(__file__).parent
 STANDARD = "17"
 #: a header of torch refuses an older compiler by the value of __cplusplus
 _WANTED = re.compile(r"__cplusplus < (\d{4})\d\dL")
+#: how torch's own `version.py` gives its version
+_VERSION = re.compile(r"""^__version__ = ['"]([\w.+-]+)['"]""", re.MULTILINE)
 FLAGS = ("-O1", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
 
 
@@ -97,6 +99,16 @@ class Torch:
     includes: tuple[Path, ...]
 
     @property
+    def version(self) -> str:
+        """The version, as torch spells it: 2.14.1+cu130."""
+        text = (self.folder / "version.py").read_text(encoding="utf-8")
+        said = _VERSION.search(text)
+        if said is None:
+            message = f"{self.folder} does not say which version of torch it is"
+            raise NotHereError(message)
+        return said[1]
+
+    @property
     def standard(self) -> str:
         """The standard of C++ that its headers want: -std=c++20."""
         header = self.folder / "include" / "ATen" / "ATen.h"
@@ -134,12 +146,11 @@ def fingerprint(torch: Torch) -> str:
     return found.hexdigest()[:16]
 
 
-def build(into: Path, torch: Torch | None = None) -> tuple[Path, ...]:
+def build(into: Path, torch: Torch) -> tuple[Path, ...]:
     """Compile into a folder, unless it holds this very build; returns what is to be preloaded.
 
     Raises NotHereError. Of several processes that build at once, one does.
     """
-    torch = torch or installed()
     into.mkdir(parents=True, exist_ok=True)
     mark = into / "built"
     with (into / "lock").open("w") as lock:
