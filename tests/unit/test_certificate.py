@@ -76,6 +76,58 @@ def test_what_a_buffer_lets_pass_is_asked_of_no_backend(tmp_path: Path, end: str
     assert place is None
 
 
+#: programs of which right backends make different things, and what a file states of one
+LEFT_OPEN = {
+    # rank 1 sends one element of the two that rank 0 expects of it: a backend may notice
+    "any end": """\
+world_size: 2
+tensors: {out: [1, 2, 3], got: {0: [0, 0, 0], 1: [0, 0, 0, 0]}}
+steps:
+  - all_to_all_single:
+      {output: got, input: out, input_split_sizes: [1, 2],
+       output_split_sizes: {0: [1, 2], 1: [2, 2]}}
+expect: {outcome: STATED, diagnosis: shape_mismatch}
+""",
+    # a backend that connects in the first call of a group lets rank 0 pass
+    "a group that one rank does not create": """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - {ranks: [0, 2], new_group: {name: g, group_ranks: [0, 1]}}
+expect: {outcome: STATED, diagnosis: missing_participant}
+""",
+}
+STATED = {"any end": "completes", "a group that one rank does not create": "deadlock"}
+
+
+@pytest.mark.parametrize("program", LEFT_OPEN)
+def test_an_end_that_the_semantics_leave_open_is_asked_of_no_backend(
+    tmp_path: Path, program: str
+) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(LEFT_OPEN[program].replace("STATED", STATED[program]))
+    (place,) = places_of(load(path), DEFAULT, backend="mine", torch="2.13.0").values()
+    assert place is None
+
+
+def test_a_case_that_allows_every_end_is_asked_of_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "it.yaml"
+    every = "[completes, deadlock, error, crash]"
+    path.write_text(LEFT_OPEN["any end"].replace("STATED", every))
+    (place,) = places_of(load(path), DEFAULT, backend="mine", torch="2.13.0").values()
+    assert place is not None
+
+
+def test_a_barrier_that_one_rank_does_not_reach_is_asked_of_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        f"{X}steps: [{{ranks: 0, barrier: {{}}}}]\n"
+        "expect: {outcome: deadlock, diagnosis: missing_participant}\n"
+    )
+    (place,) = places_of(load(path), DEFAULT, backend="mine", torch="2.13.0").values()
+    assert place is not None
+
+
 def test_the_twenty_first_files_are_there() -> None:
     assert len(set(FIRST)) == 20
     assert [name for name in FIRST if not (corpus_folder() / f"{name}.yaml").is_file()] == []

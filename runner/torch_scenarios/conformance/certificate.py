@@ -19,11 +19,13 @@ from torch_scenarios.files import corpus_folder
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.needs import CAPABILITIES, LEVELS
 from torch_scenarios.model.plan import Plan
-from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.model.scenario import Scenario, steps_of
 from torch_scenarios.model.trace import Trace
+from torch_scenarios.operations.base import GroupCreation
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.reference import derive, hangs_on_sends
+from torch_scenarios.vocabulary import OUTCOMES
 
 #: the backend that comes with torch: what it does otherwise, a file states under its name
 OF_TORCH = "gloo"
@@ -226,18 +228,40 @@ def places_of(
             continue
         needs = predicted.needs or derive(plan, predicted, limits)
         of_torch = any(CAPABILITIES[word].level is None for word in needs.words)
-        if of_torch or _is_open(plan, predicted, limits):
+        if of_torch or _is_open(scenario, plan, predicted, limits):
             found[key] = None
             continue
         found[key] = CaseLevel(level=_level(needs.words, predicted), needs=needs.words)
     return found
 
 
-def _is_open(plan: Plan, predicted: Trace, limits: Limits) -> bool:
-    """Return whether right backends may end a case otherwise: a buffer may take what is sent."""
+def _is_open(scenario: Scenario, plan: Plan, predicted: Trace, limits: Limits) -> bool:
+    """Return whether right backends may end a case otherwise than it states.
+
+    Either nothing is promised of the program any more, and the case states some ends of all; or it
+    hangs as long as no buffer takes what is sent, or as `new_group` waits for the members (torch
+    asks every rank to call it, and not to wait there: communicators may connect later).
+    """
+    possible = {predicted.outcome, *predicted.open}
+    if possible.issuperset(OUTCOMES) and not possible.issubset(scenario.expect.ends):
+        return True
     if predicted.outcome != "deadlock":
         return False
-    return "completes" in predicted.open or hangs_on_sends(plan, limits)
+    if "completes" in predicted.open or _hangs_in_creation(scenario, predicted):
+        return True
+    return hangs_on_sends(plan, limits)
+
+
+def _hangs_in_creation(scenario: Scenario, predicted: Trace) -> bool:
+    """Return whether a rank is blocked in the creation of a group."""
+    creations = {
+        step.index for step in steps_of(scenario.steps) if isinstance(step.operation, GroupCreation)
+    }
+    return any(
+        event.index in creations and event.state in {"blocked", "possibly_blocked"}
+        for rank in predicted.ranks
+        for event in rank.own
+    )
 
 
 def _is_silent_case(scenario: Scenario) -> bool:
