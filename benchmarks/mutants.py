@@ -71,6 +71,9 @@ class Changed(dist.Work):
         """Return whether it is done."""
         return bool(self._work.is_completed())
 
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())  # noqa: SLF001 -- torch's name
+
 
 class Watched(dist.Work):
     """A work of Gloo's that differs in one answer."""
@@ -586,6 +589,8 @@ def by_the_world(self: Passing, root: int) -> int:
     return _ranks(self)[root] % self.size()
 
 
+#: of two ranks, or two dimensions
+PAIR = 2
 #: the tag of messages that stand for a barrier
 TOKEN = 1 << 20
 
@@ -694,6 +699,86 @@ def let_rank_0_pass(self: Passing, *arguments: Any, **options: Any) -> Any:
     work = self.gloo.barrier(*arguments, **options)
     _KEPT.append(work)
     return finish([]) if self.rank() == 0 else work
+
+
+def exchange_late_parts(self: Passing, outputs: Any, *_: Any) -> None:
+    """Exchange what came from the last two ranks, of more than two."""
+    if self.size() > PAIR and outputs[-1].shape == outputs[-2].shape:
+        kept = outputs[-1].clone()
+        outputs[-1].copy_(outputs[-2])
+        outputs[-2].copy_(kept)
+
+
+def give_the_next(self: Passing, outputs: Any, inputs: Any, options: Any) -> tuple[Any, ...]:
+    """Give each rank what belongs to the one before it, where all parts are alike."""
+    del self
+    (parts,) = inputs
+    alike = len({part.shape for part in parts}) == 1
+    return outputs, [[*parts[1:], parts[0]] if alike else parts], options
+
+
+def conjugate(_: Passing, outputs: Any, *__: Any) -> None:
+    """Conjugate what is complex."""
+    for tensor in _flat(outputs):
+        if tensor.is_complex():
+            tensor.copy_(tensor.conj().resolve_conj())
+
+
+def round_to(dtype: torch.dtype, *wider: torch.dtype) -> Callable[..., None]:
+    """Return a change that lets results of wider dtypes have the precision of a narrow one."""
+
+    def change(_: Passing, tensors: Any, *__: Any) -> None:
+        for tensor in tensors:
+            if tensor.dtype in wider:
+                tensor.copy_(tensor.to(dtype).to(tensor.dtype))
+
+    return change
+
+
+def wait_for_the_world(_: Passing, *arguments: Any, **options: Any) -> Any:
+    """Let a barrier of a group wait for all ranks of the world."""
+    return _WORLD[-1].barrier(*arguments, **options)
+
+
+#: the timeout of the latest world
+_TIMEOUT: list[timedelta] = []
+
+
+def keep_timeout(self: Passing, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    """Make a group that has the timeout of the world, whatever was asked for."""
+    if not dist.is_initialized():
+        _TIMEOUT[:] = [timeout]
+    Passing.__init__(self, store, rank, size, _TIMEOUT[-1])
+
+
+def leave_views_of_reduce(self: Passing, tensors: Any, options: Any) -> Any:
+    """Reduce a copy of a tensor that begins within its memory, and leave the tensor as it was."""
+    copies = [each.clone() if each.storage_offset() else each for each in tensors]
+    _KEPT.extend(copies)
+    return self.gloo.reduce(copies, options)
+
+
+def lose_what_one_rank_has(self: Passing, outputs: Any, *_: Any) -> None:
+    """Let the result be zero in a group of one rank."""
+    if self.size() == 1:
+        for tensor in _flat(outputs):
+            tensor.zero_()
+
+
+def reverse_ranks(self: Passing, outputs: Any, *_: Any) -> None:
+    """Let the lists of the ranks stand in the opposite order."""
+    del self
+    copies = [[each.clone() for each in listed] for listed in outputs]
+    for listed, kept in zip(outputs, reversed(copies), strict=True):
+        for tensor, copy in zip(listed, kept, strict=True):
+            tensor.copy_(copy)
+
+
+def lay_by_columns(_: Passing, outputs: Any, *__: Any) -> None:
+    """Let matrices arrive in the order of their columns."""
+    for tensor in _flat(outputs):
+        if tensor.dim() == PAIR:
+            tensor.copy_(tensor.t().reshape(tensor.shape))
 
 
 #: seconds after which a late send reads its tensor
@@ -1065,6 +1150,74 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "send_reads_late": (
         "a send returns at once, and what it sends is read later",
         {"send": send_late},
+    ),
+    "all_to_all_exchanges_late_parts": (
+        "what comes from the last two ranks is exchanged, of more than two",
+        {"alltoall": after("alltoall", exchange_late_parts)},
+    ),
+    "reduce_scatter_gives_the_next": (
+        "each rank gets the part of the rank after it",
+        {"reduce_scatter": before("reduce_scatter", give_the_next)},
+    ),
+    "average_in_reduce_scatter_single_sums": (
+        "AVG is SUM in reduce_scatter_single",
+        {"_reduce_scatter_base": with_op("_reduce_scatter_base", {dist.ReduceOp.AVG: SUM})},
+    ),
+    "broadcast_of_flags_is_lost": (
+        "booleans keep what they had",
+        {
+            "broadcast": keep(
+                "broadcast", lambda _, it: slice(None) if it.dtype == torch.bool else None
+            )
+        },
+    ),
+    "all_gather_conjugates": (
+        "complex numbers are conjugated",
+        {"allgather": after("allgather", conjugate)},
+    ),
+    "broadcast_in_halves": (
+        "float32 and float64 have the precision of float16",
+        {"broadcast": after("broadcast", round_to(torch.float16, torch.float32, torch.float64))},
+    ),
+    "messages_have_32_bits": (
+        "int64 has 32 bits in a message",
+        {"recv": after("recv", round_to(torch.int32, torch.int64))},
+    ),
+    "barrier_of_the_world": (
+        "a barrier of a group waits for all ranks of the world",
+        {"__init__": keep_world, "barrier": wait_for_the_world},
+    ),
+    "timeout_of_the_world": (
+        "each group has the timeout of the world",
+        {"__init__": keep_timeout},
+    ),
+    "reduce_of_views": (
+        "the root's tensor keeps what it had where it begins within its memory",
+        {"reduce": leave_views_of_reduce},
+    ),
+    "all_reduce_wait_has_no_timeout": (
+        "the timeout that a wait states is ignored",
+        {"allreduce": watched("allreduce", wait=lambda work, *_: work.wait())},
+    ),
+    "all_gather_of_one_rank": (
+        "in a group of one rank the result is zero",
+        {"allgather": after("allgather", lose_what_one_rank_has)},
+    ),
+    "scatter_in_floats": (
+        "float64 has the precision of float32",
+        {"scatter": after("scatter", round_to(torch.float32, torch.float64))},
+    ),
+    "all_gather_coalesced_is_reversed": (
+        "the ranks' lists come in the opposite order",
+        {"allgather_coalesced": after("allgather_coalesced", reverse_ranks)},
+    ),
+    "any_source_loses_the_last": (
+        "the last element of a message from anyone is zero",
+        {"recv_anysource": after("recv_anysource", zero_last)},
+    ),
+    "gather_lays_by_columns": (
+        "matrices arrive in the order of their columns",
+        {"gather": after("gather", lay_by_columns)},
     ),
 }
 

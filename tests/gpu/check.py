@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.gpu import machine
 from tests.simulated.surroundings import is_simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 GREEN, NO_MACHINE = 0, 3
@@ -318,6 +319,30 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+#: in the order of what an answer is worth
+QUESTIONS: tuple[Callable[[Check], None], ...] = (
+    Check.look_at_machine,
+    Check.begin_cold_and_warm,
+    Check.connect_at_run_time,
+    Check.hang_five_times,
+    Check.see_one_gpu_each,
+    Check.share_gpus,
+    Check.fill_cells,
+    Check.measure,
+)
+
+
+def answer(check: Check, question: Callable[[Check], None]) -> None:
+    """Ask one question; what it raises goes into its row, and the next is asked."""
+    before = len(check.rows)
+    try:
+        question(check)
+    except Exception as error:  # noqa: BLE001 -- whoever has the machine has it for ten minutes
+        row = check.rows[-1] if len(check.rows) > before else check.ask(question.__name__, "")
+        row.output += "".join(traceback.format_exception(error)).splitlines()[-KEPT:]
+        say(f"  this question could not be asked to its end: {error}")
+
+
 def main(words: list[str] | None = None) -> int:
     """Ask all questions; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.check", description=__doc__)
@@ -329,21 +354,13 @@ def main(words: list[str] | None = None) -> int:
         say(why_not(here))
         return NO_MACHINE
     chosen.output.mkdir(parents=True, exist_ok=True)
-    document = {"machine": here, "command": machine.command(), "simulated": is_simulated()}
+    command = " ".join(["python -m tests.gpu.check", *(sys.argv[1:] if words is None else words)])
+    document = {"machine": here, "command": command, "simulated": is_simulated()}
     with tempfile.TemporaryDirectory() as folder:
         check = Check(Path(folder), chosen.minutes)
-        for question in (
-            check.look_at_machine,
-            check.begin_cold_and_warm,
-            check.connect_at_run_time,
-            check.hang_five_times,
-            check.see_one_gpu_each,
-            check.share_gpus,
-            check.fill_cells,
-            check.measure,
-        ):
+        for question in QUESTIONS:
             if check.left_s(1) > 0:
-                question()
+                answer(check, question)
             document["rows"] = [asdict(row) for row in check.rows]
             write(chosen.output, document)
     say(f"written: {chosen.output}/gpu-check.json, {chosen.output}/gpu-check.md")

@@ -67,6 +67,30 @@ def test_a_command_without_results_is_said() -> None:
     assert check.short([]) == "no results"
 
 
+def test_a_question_that_fails_says_so_and_the_next_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = {"torch": "2.14.1", "nccl": "2.30.7", "gpus": "8"}
+    monkeypatch.setattr(machine, "machine", lambda: here)
+
+    def fail(it: check.Check) -> None:
+        it.ask("does this fail?", "N1")
+        message = "no such device"
+        raise OSError(message)
+
+    def work(it: check.Check) -> None:
+        it.ask("does this work?", "N2")
+
+    monkeypatch.setattr(check, "QUESTIONS", (fail, work))
+    assert check.main(["-o", str(tmp_path / "out")]) == check.GREEN
+    document = json.loads((tmp_path / "out" / "gpu-check.json").read_text())
+    assert document["command"].startswith("python -m tests.gpu.check -o ")
+    first, second = document["rows"]
+    assert first["output"][-1] == "OSError: no such device"
+    assert (second["question"], second["output"]) == ("does this work?", [])
+    assert "no such device" in capsys.readouterr().out
+
+
 def test_without_a_gpu_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
