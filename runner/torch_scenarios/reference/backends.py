@@ -611,6 +611,18 @@ def _forecast(
     return None if _is_redundant(predicted, found) else replace(found, backend=backend)
 
 
+@pause_collector()
+def buffer_sends(plan: Plan, predicted: Trace, limits: Limits) -> Trace:
+    """Return what a backend makes of a program that buffers all that is sent, whatever its size.
+
+    Raises ScenarioError where a value cannot be computed, or a bound is exceeded.
+    """
+    main = rest(plan, numpy_arrays(limits), Semantics(buffer=Buffer()), limits=limits)
+    found = _trace(predicted, main, [], None)
+    main.simulation.dissolve()
+    return found
+
+
 def _vary_semantics(plan: Plan, main: ExaminedRun, traits: Traits) -> Iterator[Semantics]:
     """Yield what else a backend may do, and need not.
 
