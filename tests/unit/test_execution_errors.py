@@ -91,6 +91,8 @@ MESSAGES = [
     ),
     ("NCCL operation timed out", "timeout"),
     ("Unconvertible NCCL type Half", "unsupported"),
+    ("unsupported operation: some elements of the input tensor and the written-to tensor", "other"),
+    ("unsupported operation: more than one element of the written-to tensor refers to", "other"),
     ("Unsupported Float8 type for NCCL reduction", "unsupported"),
     ("Cannot use ReduceOp.BAND with NCCL", "unsupported"),
     ("PreMulSum Data type must be half, float, bfloat16 or double", "unsupported"),

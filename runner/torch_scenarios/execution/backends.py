@@ -394,6 +394,8 @@ TORCH = (
 
 #: refused at the call by a backend's front, alike in Gloo and NCCL
 ARGUMENTS = (
+    # of torch's own kernels, where memory overlaps: a mistake, and nothing that a backend lacks
+    (r"unsupported operation: (some|more than one) element", "other"),
     (r"does not divide equally|invalid size of output tensor|sizes\(\)\.vec\(\)", "shape_mismatch"),
     (r"is not a multiple of required number of blocks", "shape_mismatch"),
     (r"Check failed: .*dtype", "dtype_mismatch"),
