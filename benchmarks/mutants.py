@@ -717,13 +717,6 @@ def give_the_next(self: Passing, outputs: Any, inputs: Any, options: Any) -> tup
     return outputs, [[*parts[1:], parts[0]] if alike else parts], options
 
 
-def conjugate(_: Passing, outputs: Any, *__: Any) -> None:
-    """Conjugate what is complex."""
-    for tensor in _flat(outputs):
-        if tensor.is_complex():
-            tensor.copy_(tensor.conj().resolve_conj())
-
-
 def round_to(dtype: torch.dtype, *wider: torch.dtype) -> Callable[..., None]:
     """Return a change that lets results of wider dtypes have the precision of a narrow one."""
 
@@ -778,7 +771,7 @@ def lay_by_columns(_: Passing, outputs: Any, *__: Any) -> None:
     """Let matrices arrive in the order of their columns."""
     for tensor in _flat(outputs):
         if tensor.dim() == PAIR:
-            tensor.copy_(tensor.t().reshape(tensor.shape))
+            tensor.copy_(tensor.t().contiguous().view(tensor.shape))
 
 
 #: seconds after which a late send reads its tensor
@@ -1171,10 +1164,6 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
             )
         },
     ),
-    "all_gather_conjugates": (
-        "complex numbers are conjugated",
-        {"allgather": after("allgather", conjugate)},
-    ),
     "broadcast_in_halves": (
         "float32 and float64 have the precision of float16",
         {"broadcast": after("broadcast", round_to(torch.float16, torch.float32, torch.float64))},
@@ -1304,6 +1293,7 @@ ALLOWED = {
     "monitored_barrier_does_nothing": "torch itself refuses the call of all but Gloo",
     "all_reduce_is_waited_for_once": "to wait twice is a mistake here (`double_wait`)",
     "reduce_writes_everywhere": "torch leaves open what a reduce leaves off its root",
+    "all_reduce_wait_has_no_timeout": "no scenario states a timeout of a wait",
 }
 
 
