@@ -105,6 +105,7 @@ inner = types.SimpleNamespace(
 recorder = types.SimpleNamespace(
     torch=types.SimpleNamespace(_C=inner), folder="/nowhere",
     sink=types.SimpleNamespace(put=put.append),
+    prefixes=types.SimpleNamespace(of=lambda _: "app"),
 )
 SideEffects(recorder, lambda file: False, lambda frame: 0).install(lambda error: ("", []))
 asks = [os.path.exists, os.path.isfile, os.path.isdir, pathlib.Path.exists, pathlib.Path.is_file]

@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
-from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
+from torch_scenarios.record.evidence.reasons import (
+    explain_idle,
+    explain_parent,
+    find_endless,
+)
 from torch_scenarios.record.format import (
     BranchTaken,
     Decision,
@@ -87,6 +91,38 @@ def test_a_lock_is_told_with_the_line_that_took_it(
     text = stack(*((str(script), line, name) for line, name in frames))
     (line, _) = explain_idle({}, {0: text}, {}, str(tmp_path))
     assert held in line
+
+
+def test_a_barrier_of_processes_is_told_with_the_line_that_makes_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def work(line):\n    line.wait()\n\n\nline = ctx.Barrier(3)\n")
+    text = stack(
+        (f"{LIB}/multiprocessing/synchronize.py", 268, "wait"),
+        (f"{LIB}/threading.py", 732, "_wait"),
+        (f"{LIB}/threading.py", 697, "wait"),
+        (str(script), 2, "work"),
+    )
+    line, fix = explain_idle({}, {0: text, 1: text}, {}, str(tmp_path))
+    assert line == (
+        "ranks 0 and 1 wait at train.py:2 for more processes at a barrier, made by "
+        "`line = ctx.Barrier(3)` (train.py:5)"
+    )
+    assert "let n be the number" in fix
+
+
+def test_a_parent_is_told_that_takes_nothing_out_of_a_queue(tmp_path: Path) -> None:
+    own = (str(tmp_path / "train.py"), 9, "main")
+    joins = stack((f"{LIB}/multiprocessing/popen_fork.py", 27, "poll"), own)
+    ends = stack((f"{LIB}/multiprocessing/queues.py", 199, "_finalize_join"))
+    words, fix = explain_parent(joins, {0: ends, 1: ends}, str(tmp_path))
+    assert words.startswith("ranks 0 and 1 are at their end, and stay until the items of its")
+    assert "is at train.py:9" in words
+    assert "(train.py:9)" in fix
+    assert not explain_parent(joins, {0: stack(own)}, str(tmp_path))
+    takes = stack((f"{LIB}/multiprocessing/queues.py", 103, "get"), own)
+    words, _ = explain_parent(takes, {}, str(tmp_path))
+    assert words.startswith("the program that starts the ranks waits at train.py:9 for another")
+    assert not explain_parent("", {0: ends}, str(tmp_path))
 
 
 def test_of_a_thread_that_has_died_its_error_comes_first_and_helps(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
@@ -16,6 +17,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence.claim import (
     OWNER,
     claim_of,
+    comes_from_parent,
     is_own,
     own_programs,
     rank_joined,
@@ -50,6 +52,11 @@ LINE = 1 + next(
     for at, line in enumerate(SCRIPT.read_text(encoding="utf-8").splitlines())
     if line.startswith("dist.init_process_group")
 )
+
+
+SPAWNS = (SCRIPTS / "spawns.py").read_text(encoding="utf-8").splitlines()
+#: how the error is shown that one of its ranks catches
+CAUGHT = f"in `except ValueError` (spawns.py:{1 + SPAWNS.index('        except ValueError:')})"
 
 
 def claim(rank: int, **more: object) -> Claim:
@@ -294,7 +301,7 @@ def test_ranks_that_a_script_spawns_are_recorded(
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
-    assert ("in `except ValueError` (spawns.py:22)" in done.output) == wrong
+    assert (CAUGHT in done.output) == wrong
 
 
 @pytest.mark.torch
@@ -311,7 +318,64 @@ def test_fake_ranks_run_what_a_script_spawns_in_place(
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "calls `mp.spawn`" not in done.stderr
-    assert ("in `except ValueError` (spawns.py:22)" in done.output) == wrong
+    assert (CAUGHT in done.output) == wrong
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(("--fake", "-n", "2"), id="fake"),
+        pytest.param((), id="live", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("one_by_one", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_spawned_ranks_that_each_choose_a_port_never_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...], *, one_by_one: bool
+) -> None:
+    monkeypatch.setenv("OWN_PORT", "1")
+    if one_by_one:
+        monkeypatch.setenv("ONE_BY_ONE", "1")
+    script = str(SCRIPTS / "spawns.py")
+    program = [script] if how else [sys.executable, script]
+    done = CliRunner().invoke(cli, ["record", *how, "-o", str(tmp_path / "out"), "--", *program])
+    assert done.exit_code == 1, done.output
+    assert "never_meets: the ranks look for each other at different places" in done.output
+    line = 1 + SPAWNS.index('        os.environ["MASTER_PORT"] = find_port()')
+    assert f"(spawns.py:{line})" in done.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_error_of_a_spawned_rank_is_told_where_its_group_is_destroyed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAISES", "1")
+    command = ["record", "-o", str(tmp_path / "out"), "--", sys.executable]
+    done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
+    assert done.exit_code == 1, done.output
+    line = 1 + SPAWNS.index('                raise ValueError("no batch")')
+    assert f"rank 1 raises ValueError: no batch (spawns.py:{line})" in done.output
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "given"),
+    [
+        ("localhost", 41000, [(2, 41000)]),
+        ("localhost", 41000, [("41000",)]),
+        ("localhost", 41000, ["tcp://localhost:41000"]),
+        ("localhost", 41000, [{"dist": {"base_port": 40990}}]),
+        ("localhost", 41000, [argparse.Namespace(port=41000)]),
+        ("localhost", 41000, [object()]),
+        ("/srv/a/meets", -1, ["/srv/a"]),
+    ],
+)
+def test_a_place_that_a_spawned_rank_is_passed_is_its_parents(
+    address: str, port: int, given: list[object]
+) -> None:
+    said = {"method": "env" if port > 0 else "file", "address": address, "port": port}
+    assert comes_from_parent(said, given)
+    assert not comes_from_parent(said, [2, 0.5, None, "gloo", {"lr": 3}])
 
 
 @pytest.mark.torch

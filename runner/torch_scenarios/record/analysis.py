@@ -40,6 +40,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_anyone,
     explain_idle,
     explain_message,
+    explain_parent,
     find_anyone,
     find_endless,
     find_late_rank,
@@ -205,7 +206,10 @@ def record(
     waits: tuple[str, ...] = ()
     if outside:
         stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
-        waits = tuple(explain_idle(records, stacks, ran.programs, home))
+        waits = (
+            *explain_parent(ran.parent, stacks, home),
+            *explain_idle(records, stacks, ran.programs, home),
+        )
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _put_reason(result, outside)
         else:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -29,6 +29,7 @@ import torch.distributed
 import torch.multiprocessing
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from torch_scenarios.record.evidence.decision import StorePrefixes
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates
@@ -520,7 +521,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
     spawner.install(torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"])
     spawner.watch_processes()
     _tell_sleeps(rank, board)
-    _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"))
+    _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"), recorder.prefixes)
     module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
@@ -641,7 +642,10 @@ class Spawner:
             if at == self._rank:
                 if self._dist.is_initialized():
                     self._dist.destroy_process_group()
-                self._call(process.run)
+                given = (
+                    (process._args, process._kwargs) if hasattr(process, "_args") else (process,)
+                )
+                self._call(process.run, target, given)
 
         BaseProcess.start = begin  # type: ignore[method-assign, assignment]
 
@@ -661,14 +665,38 @@ class Spawner:
         """Run a function as this rank, or end the run where a script starts more or fewer."""
         if nprocs != self._world:
             self._refuse(str(nprocs), nprocs)
-        self._call(partial(fn, self._rank, *args))
+        self._call(partial(fn, self._rank, *args), fn, args)
 
-    def _call(self, fn: Callable[[], Any]) -> None:
+    def _call(self, run: Callable[[], Any], fn: Any, passed: Sequence[Any]) -> None:
         self._recorder.is_spawned = self._has_run = True
+        self._recorder.given = [*passed, *_list_given(fn)]
         try:
-            fn()
+            run()
         finally:
             self._recorder.is_spawned = False
+
+
+#: variables of the environment by which a parent says where its ranks meet
+_PLACES = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def _list_given(fn: Any) -> Iterator[Any]:
+    """Yield what a function finds that a process begins with, besides its arguments.
+
+    That is what is bound to it, the place in the environment, and the numbers and texts of its
+    module, which a process that is forked has of its parent.
+    """
+    while isinstance(fn, partial):
+        yield from (fn.args, fn.keywords)
+        fn = fn.func
+    if (owner := getattr(fn, "__self__", None)) is not None:
+        yield owner
+    yield [os.environ.get(name) for name in _PLACES]
+    known = getattr(getattr(fn, "__func__", fn), "__globals__", {})
+    yield [each for each in known.values() if isinstance(each, int | str)]
+    for cell in getattr(fn, "__closure__", None) or ():
+        with suppress(ValueError):  # it is not filled yet
+            yield cell.cell_contents
 
 
 #: calls of torch, accelerate, DeepSpeed, transformers and Lightning that make the first group
@@ -715,7 +743,7 @@ class _Backends:
 _OF_STORE = ("set", "get", "wait", "add", "check", "delete_key", "compare_set", "num_keys")
 
 
-def _share_keys(dist: Any, fake: Any, path: str) -> None:
+def _share_keys(dist: Any, fake: Any, path: str, prefixes: StorePrefixes) -> None:
     """Let the ranks share the keys that the script itself puts into the store of its job.
 
     Torch's fake store keeps nothing, and raises where it is asked. What torch asks of it stays
@@ -735,7 +763,8 @@ def _share_keys(dist: Any, fake: Any, path: str) -> None:
                 return otherwise(store, *args, **kwargs)
             if not shared:
                 shared.append(dist.FileStore(path, -1))
-            return getattr(shared[0], name)(*args, **kwargs)
+            own = prefixes.put(prefixes.of(store), shared[0])
+            return getattr(dist.Store, name)(own, *args, **kwargs)
 
         return ask
 

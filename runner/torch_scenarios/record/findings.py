@@ -754,14 +754,17 @@ def tell_rpc(records: Mapping[int, RankRecord]) -> list[str]:
 
 
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
-    """Yield one finding of the messages to ranks that there are not, or from them."""
+    """Yield one finding of the messages and roots that name ranks which there are not."""
     clauses: dict[str, int] = {}
     for rank, record in sorted(records.items()):
         for each in record.strays:
             way = "sends to" if each.is_sent else "receives from"
+            does = f"{way} rank {each.peer}"
+            if not each.is_message:
+                does = f"names rank {each.peer} as the root of its {each.operation}"
             of = "the world" if len(each.group) == record.world_size else "its group"
             words = (
-                f"rank {rank} {way} rank {each.peer} ({each.place.short(folder)}), "
+                f"rank {rank} {does} ({each.place.short(folder)}), "
                 f"and {of} has ranks 0 to {len(each.group) - 1}"
             )
             clauses.setdefault(words, rank)
@@ -771,11 +774,15 @@ def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Fin
         "a rank at the edge has no neighbour: let it leave that message out, or let the ranks be a "
         "ring (`(rank + 1) % world_size`)."
     )
+    prose = "a message goes to a rank that there is not, or comes from one"
+    if not any(each.is_message for record in records.values() for each in record.strays):
+        prose = "the root of a collective is a rank that there is not"
+        fix = "let `src` or `dst` be a rank of the group, also for the last item and the last rank."
     yield Finding(
         witness="program",
         code="diagnosis_undeclared",
         diagnosis="invalid_argument",
-        prose="a message goes to a rank that there is not, or comes from one",
+        prose=prose,
         notes=tuple(map(Clause, [*clauses][:MOST_NAMES])),
         ranks=tuple(dict.fromkeys(clauses.values())),
         name="outcome",

@@ -377,7 +377,7 @@ class WrappedModel(Struct, frozen=True, kw_only=True):
 
 
 class StrayMessage(Struct, frozen=True, kw_only=True):
-    """A message that a rank sends to, or wants from, a number that no rank of the group has."""
+    """A call that names a number which no rank of its group has: of a message, or as the root."""
 
     operation: str
     peer: int
@@ -388,6 +388,11 @@ class StrayMessage(Struct, frozen=True, kw_only=True):
     def is_sent(self) -> bool:
         """Whether the rank sends it."""
         return self.operation in _SENDS
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message, and no collective whose root is named."""
+        return self.operation in MESSAGES
 
 
 class RecordedKernels(Struct, frozen=True, kw_only=True):
@@ -1080,16 +1085,17 @@ class _Reader:
         op = more.get("op")
         ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
         _require_tensors(operation, ins, outs)
-        peer = more.get("peer")
+        peer, root = more.get("peer"), more.get("root")
         stray = {}
-        if isinstance(peer, int) and not 0 <= peer < len(ranks):
+        beyond = [e for e in (peer, root) if isinstance(e, int) and not 0 <= e < len(ranks)]
+        if beyond:
             stray["stray"] = StrayMessage(
                 operation=C10D[operation],
-                peer=_number(peer),
+                peer=_number(beyond[0]),
                 group=ranks,
                 place=self._places[place],
             )
-            peer = None
+            peer = root = None
         return {
             **stray,
             "operation": C10D[operation],
@@ -1099,7 +1105,7 @@ class _Reader:
             "inputs": ins,
             "outputs": outs,
             "op": None if op is None else str(op),
-            "root": _root(ranks, more.get("root")),
+            "root": _member(ranks, root),
             "peer": _member(ranks, peer),
             "tag": _number(more.get("tag", 0)),
             "splits": (
@@ -1379,14 +1385,6 @@ def _number(number: object) -> int:
 def _member(ranks: tuple[int, ...], at: object) -> int | None:
     """Return the rank at a place of a group; None for no place. Raises IndexError beyond it."""
     return None if at is None else ranks[_read_count(at)]
-
-
-def _root(ranks: tuple[int, ...], at: object) -> int | None:
-    """Return the rank of a root; None for no place, and for one beyond the group: torch refuses it.
-
-    The recorder sees what a program passes before the backend does.
-    """
-    return ranks[_read_count(at)] if at is not None and _read_count(at) < len(ranks) else None
 
 
 def _require_tensors(

@@ -57,6 +57,8 @@ QUIET_S = 0.8
 TERM_S = 10.0
 #: seconds that ranks get to write their Python stacks, and to begin with that on a busy machine
 STACK_S, MOST_STACK_S = 0.3, 3.0
+#: the file of a record in which the program that starts the ranks writes its stack
+PARENT = "parent.stack"
 #: the folder in that of a stuck record in which its script ran once more, with fake ranks
 JOINED = "fake"
 #: seconds that it gets for that
@@ -123,6 +125,8 @@ class RunEnd(Struct, kw_only=True):
     timed_out: bool = False
     interrupted: bool = False
     stacks: dict[int, str] = field(default_factory=dict)
+    #: the Python stack of the program that starts the ranks itself; empty where there is none
+    parent: str = ""
     #: ranks that wait for a lock on a file: which rank holds it, and which file that is
     locks: dict[int, tuple[int, str]] = field(default_factory=dict)
     #: programs that ranks have started, and that still run
@@ -180,7 +184,7 @@ def prepare(folder: Path) -> None:
     if any(map(is_written, folder.glob("rank-*.jsonl"))):
         message = f"a run that goes on writes its record in {folder}: name another folder with -o"
         raise LaunchError(message)
-    written = ("rank-*.jsonl", "rank-*.stack", "values-*", LAUNCH, "scenario.yaml", "output.log")
+    written = ("rank-*.jsonl", "*.stack", "values-*", LAUNCH, "scenario.yaml", "output.log")
     for pattern in written:
         for path in folder.glob(pattern):
             path.unlink()
@@ -742,9 +746,20 @@ class _Watch:
         asked = {r: path for r, path in paths.items() if path.exists()}
         return take_stacks({r: (self._launch.pids[started[r]], path) for r, path in asked.items()})
 
+    def _take_parent(self) -> str:
+        """Return the Python stack of the program that starts the ranks; nothing where none does."""
+        path = self._order.folder / PARENT
+        try:
+            pid = int(path.read_text(encoding="utf-8").partition("\n")[0])
+        except (OSError, ValueError):
+            return ""
+        is_rank = pid in self._launch.pids.values()
+        return "" if is_rank or not _lives(pid) else take_stacks({0: (pid, path)}).get(0, "")
+
     def _end(self, ran: RunEnd) -> RunEnd:
         """Write the stacks down, end every rank, and return how it was."""
         ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
+        ran.parent = self._take_parent()
         ran.locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
         ran.programs = {
             rank: program

@@ -40,7 +40,7 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter, call
 from typing import Any, NoReturn
 
@@ -469,6 +469,9 @@ class Recorder:
         self.claim: dict[str, Any] | None = None
         #: whether it runs in place what the script would have started as a rank
         self.is_spawned = False
+        self.prefixes = decision.StorePrefixes(self.dist, is_foreign)
+        #: what a spawned fake rank is passed, from which it may know where ranks meet
+        self.given: Sequence[Any] = ()
         self._libraries: list[Any] = []
         leave_untraced(sys.modules[__name__], tensor_names)
         self._install()
@@ -987,7 +990,8 @@ class Recorder:
                 for name, each in buffers
                 if name not in unsent and not is_lazy(each)
             }
-            if shapes:  # before DDP broadcasts them: another shape may end the process there
+            # before DDP broadcasts them: another shape may end the process there
+            if shapes and kwargs.get("init_sync", True):
                 named = dict([*shapes.items()][:MOST_BUFFERS])
                 self._put(json.dumps(["buffers", self.sites.of(frame_of(1)).number, named]))
             begin(model, *args, **kwargs)
@@ -1565,10 +1569,55 @@ _LAUNCH = (
 )
 
 
+#: those of them that a rank may set for itself, where it is to meet the others
+_MEETS = frozenset({"MASTER_ADDR", "MASTER_PORT"})
+
+
 def launch() -> str:
-    """Return what tells one launch from another; the values are not shown."""
-    text = "\n".join(os.environ.get(name, "") for name in _LAUNCH)
+    """Return what tells one launch from another; the values are not shown.
+
+    Where ranks meet is what their process was started with: two ranks of one launch that each
+    choose a port for themselves are not of two launches.
+    """
+    started_with = _read_first_environment()
+    values = ((started_with if name in _MEETS else os.environ).get(name, "") for name in _LAUNCH)
+    text = "\n".join(values)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _read_first_environment() -> Mapping[str, str]:
+    """Return the environment that this process was started with; the one it has without `/proc`."""
+    try:
+        with open("/proc/self/environ", encoding="utf-8", errors="surrogateescape") as file:
+            pairs = [each.partition("=") for each in file.read().split("\0")]
+    except OSError:
+        return os.environ
+    return {name: value for name, _, value in pairs}
+
+
+#: files whose code runs the function of a process, and prints the error that ends it
+_RUNNERS = ("multiprocessing/process.py", "torch/multiprocessing/spawn.py")
+
+
+def watch_printed_errors(note: Callable[[BaseException], None]) -> None:
+    """Let the error be noted by which a process ends that another one has started.
+
+    `multiprocessing` and `torch.multiprocessing` catch it around the function of the process, and
+    print it: `sys.excepthook` is not asked.
+    """
+
+    def watch(show: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(show)
+        def show_and_note(*args: Any, **kwargs: Any) -> Any:
+            error = sys.exc_info()[1]
+            if error is not None and sys._getframe(1).f_code.co_filename.endswith(_RUNNERS):
+                note(error)
+            return show(*args, **kwargs)
+
+        return show_and_note
+
+    traceback.print_exc = watch(traceback.print_exc)
+    traceback.format_exc = watch(traceback.format_exc)
 
 
 def append_line(path: str, entry: Mapping[str, Any]) -> None:
@@ -1678,6 +1727,7 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
         hook(kind, error, trace)
 
     sys.excepthook = note_exception
+    watch_printed_errors(recorder.note_error)
     recorder.watch_side_effects()
     atexit.register(recorder.end, 0)
     atexit.register(let_go)

@@ -1,9 +1,11 @@
 """Ranks that the script spawns by itself; with WRONG, one of them leaves out a call.
 
-FIRST is what they count from. With ONE_BY_ONE it starts them by `Process`, and a helper with them.
+FIRST is what they count from. With OWN_PORT each of them chooses the port to meet at, with RAISES one
+raises, and its group is destroyed all the same. With ONE_BY_ONE it starts them by `Process`, and a helper with them.
 """
 
 import os
+import socket
 import tempfile
 
 import torch
@@ -13,8 +15,20 @@ import torch.multiprocessing as mp
 
 def work(place: int, world: int, folder: str) -> None:
     rank = int(os.environ.get("FIRST", "0")) + place
+    if "OWN_PORT" in os.environ:
+        os.environ["MASTER_ADDR"] = "localhost"
+        os.environ["MASTER_PORT"] = find_port()
+        dist.init_process_group("gloo", rank=rank, world_size=world)
+        return
     dist.init_process_group("gloo", init_method=f"file://{folder}", rank=rank, world_size=world)
     total = torch.ones(2)
+    if "RAISES" in os.environ:
+        try:
+            if rank == 1:
+                raise ValueError("no batch")
+            dist.all_reduce(total)
+        finally:
+            dist.destroy_process_group()
     for sample in ("3", "x" if "WRONG" in os.environ and rank == 1 else "4"):
         try:
             total += int(sample)
@@ -23,6 +37,12 @@ def work(place: int, world: int, folder: str) -> None:
             continue
     dist.barrier()
     dist.destroy_process_group()
+
+
+def find_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return str(probe.getsockname()[1])
 
 
 def help_out() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -59,6 +59,45 @@ def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]
     if hasattr(timeout, "total_seconds"):
         found["timeout_s"] = timeout.total_seconds()
     return found
+
+
+#: how far a port may be from a number that a rank is passed, and is still made of it
+_NEAR = 1000
+#: how deep what a rank is passed is looked into, and characters of a path that tell a folder
+_DEPTH, _PATH = 4, 4
+
+
+def comes_from_parent(claim: Mapping[str, Any], given: Sequence[Any]) -> bool:
+    """Whether the place where a spawned rank meets the others may come from what it is passed.
+
+    What it is passed is its function's arguments, and the plain values of the environment and the
+    module before it began. A port or folder that is in none of them, the rank has chosen itself.
+    """
+    if claim["method"] not in {"env", "tcp", "file"}:
+        return True
+    port, address = int(claim.get("port", -1)), str(claim["address"])
+
+    def tells(value: Any, depth: int) -> bool:
+        if value is None or isinstance(value, bool | float):
+            return False
+        if isinstance(value, int):
+            return port > 0 and abs(value - port) <= _NEAR
+        if isinstance(value, bytes | os.PathLike):
+            value = os.fsdecode(value)
+        if isinstance(value, str):
+            is_path = len(value) >= _PATH and os.sep in value and value in address
+            return str(port) in value if port > 0 else is_path or value == address
+        if depth <= 0:
+            return True
+        if isinstance(value, Mapping):
+            return any(tells(each, depth - 1) for each in value.values())
+        if isinstance(value, list | tuple | set | frozenset):
+            return any(tells(each, depth - 1) for each in value)
+        held = getattr(value, "__dict__", None)  # of other objects, such as a queue, all is open
+        is_plain = isinstance(held, dict) and type(value).__module__ in {"argparse", "__main__"}
+        return not is_plain or tells(held, depth - 1)
+
+    return any(tells(each, _DEPTH) for each in given)
 
 
 def make_environment(folder: str | os.PathLike[str], python_path: str) -> dict[str, str]:
@@ -184,7 +223,8 @@ def watch_claims(
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         claim = claim_of(args, kwargs)
         agree(claim)
-        if recorder.is_spawned:  # one parent chooses a free port or a folder for all of them
+        if recorder.is_spawned and comes_from_parent(claim, recorder.given):
+            # each fake rank runs its parent, which chooses one place for all of them
             claim |= {"method": "spawn", "address": "the place that their parent chooses"}
         examine(claim)
         recorder.claim = claim

@@ -39,6 +39,7 @@ import pathlib
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -671,6 +672,48 @@ _OF_STORE = {
 }
 
 
+class StorePrefixes:
+    """The prefixes that a script itself gives to keys of a store (`PrefixStore`).
+
+    Torch's own are left out: they are the same on all ranks.
+    """
+
+    def __init__(self, dist: Any, is_foreign: Callable[[str], bool]) -> None:
+        """See each store with a prefix that is made from now on."""
+        kind: Any = dist.PrefixStore
+        begin = kind.__init__
+        self._kind = kind
+        self._prefixes: dict[int, str] = {}
+
+        @functools.wraps(begin)
+        def make(own: Any, prefix: Any, store: Any) -> None:
+            begin(own, prefix, store)
+            if not is_foreign(sys._getframe(1).f_code.co_filename):
+                self._know(own, str(prefix))
+
+        kind.__init__ = make
+
+    def _know(self, store: Any, prefix: str) -> None:
+        self._prefixes[id(store)] = prefix
+        weakref.finalize(store, self._prefixes.pop, id(store), None)
+
+    def put(self, prefix: str, store: Any) -> Any:
+        """Return a store with a prefix before the keys of another one; that one for no prefix."""
+        if not prefix:
+            return store
+        made = self._kind(prefix, store)
+        self._know(made, prefix)
+        return made
+
+    def of(self, store: Any) -> str:
+        """Return what stands before the keys of a store; nothing where the script says nothing."""
+        found: list[str] = []
+        while isinstance(store, self._kind):
+            found += [self._prefixes[id(store)]] if id(store) in self._prefixes else []
+            store = store.underlying_store
+        return "/".join(reversed(found))
+
+
 class SideEffects:
     """Writes down what a process does to files and keys, and which of its threads die."""
 
@@ -807,8 +850,9 @@ class SideEffects:
                 frame = frame.f_back
             if not self._is_foreign(frame.f_code.co_filename):
                 keys = args[1] if len(args) > 1 else ()
+                prefix = self._recorder.prefixes.of(args[0])
                 for key in keys if isinstance(keys, list | tuple) else (keys,):
-                    self._put(what, str(key), frame)
+                    self._put(what, f"{prefix}/{key}" if prefix else str(key), frame)
             return method(*args, **kwargs)
 
         return use_key

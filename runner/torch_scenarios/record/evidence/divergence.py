@@ -70,7 +70,7 @@ def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting |
         return find_crossing(records, finding.ranks)
     parting = find_parting(records, finding.ranks)
     if finding.diagnosis == "missing_participant":
-        return _find_other_groups(records) or parting
+        return _find_other_groups(records) or parting or find_creation(records)
     if finding.diagnosis in DISAGREEING:
         differing = find_difference(records)
         if (

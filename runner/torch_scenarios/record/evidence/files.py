@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
-from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
+from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall, ScriptPlace
 from torch_scenarios.record.program import MESSAGES
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -207,21 +207,44 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
         for each in record.changes
         if each.what == "sets"
     }
-    found: dict[tuple[str, str], list[int]] = {}
+    found: dict[tuple[str, str, str], list[int]] = {}
     for rank in ranks:
         record = records[rank]
         last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
         if last is not None and last.before == len(record.items) and last.path not in known:
-            found.setdefault((last.path, last.place.short(folder)), []).append(rank)
+            file = last.place.frames[0][0] if last.place.frames else ""
+            found.setdefault((last.path, last.place.short(folder), file), []).append(rank)
     lines = []
-    for (key, where), who in found.items():
+    for (key, where, file), who in found.items():
         verb = "waits" if len(who) == 1 else "wait"
         words = (
             f"{ranks_text(who)} {verb} for the key `{key}` of the store ({where}), which no rank"
         )
         words += f" sets; set are {', '.join([*known.values()][:MOST_SHOWN])}" if known else " sets"
-        lines += [words, f"fix: let a rank set `{key}`, or ask for a key that is set ({where})."]
+        fix = f"let a rank set `{key}`, or ask for a key that is set ({where})."
+        if any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
+            words += _tell_prefix(file, folder)
+            fix = (
+                "the prefix of the key differs: let one rank choose it, and broadcast it before "
+                "the stores are made (`PrefixStore`)."
+            )
+        lines += [words, f"fix: {fix}"]
     return lines
+
+
+def _tell_prefix(file: str, folder: str) -> str:
+    """Return the one line of a script that puts a prefix before keys of a store; or nothing."""
+    source = script_at(file)
+    lines = {
+        node.lineno
+        for node in (ast.walk(source.tree) if source is not None else ())
+        if isinstance(node, ast.Call) and name_of(node.func) == "PrefixStore"
+    }
+    if source is None or len(lines) != 1:
+        return ""
+    line = lines.pop()
+    place = ScriptPlace(frames=((file, line, ""),)).short(folder)
+    return f"; the prefix comes from `{source.text(line)}` ({place})"
 
 
 def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str) -> list[str]:

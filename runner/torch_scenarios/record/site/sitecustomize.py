@@ -92,6 +92,23 @@ def _note_script() -> None:
     torch_scenarios.record.evidence.main_script.take_script(argv)
 
 
+def _show_stack() -> None:
+    """Let the first program that runs write its Python stack when it is asked for it by SIGUSR1.
+
+    That is the one which starts the ranks (`python train.py` with `mp.spawn`), and is none.
+    """
+    import faulthandler
+    import signal
+
+    path = os.path.join(os.environ["SCENARIO_RECORD"], "parent.stack")
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+    except OSError:  # another one was before
+        return
+    os.write(file, f"{os.getpid()}\n".encode())
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=False)
+
+
 def _ignore_notes() -> None:
     """Let code of the script run that another process has put notes into and sent here.
 
@@ -138,4 +155,7 @@ if os.environ.get("SCENARIO_RECORD"):
         _ignore_notes()
         if "SCENARIO_RECORD_RANK" not in os.environ:  # what a rank starts is no part of its record
             _note_script()
+    is_program = any(word.endswith(".py") for word in sys.orig_argv[1:])
+    if "SCENARIO_RECORD_STACKS" in os.environ and is_program:
+        _show_stack()
 _chain()

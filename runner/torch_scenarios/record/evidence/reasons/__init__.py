@@ -42,7 +42,6 @@ from torch_scenarios.record.evidence.reasons.caller import (
 )
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
 from torch_scenarios.record.evidence.reasons.condition import find_condition
-from torch_scenarios.record.evidence.reasons.coroutine import find_coroutine
 from torch_scenarios.record.evidence.reasons.counterpart import (
     explain_anyone,
     explain_message,
@@ -50,6 +49,7 @@ from torch_scenarios.record.evidence.reasons.counterpart import (
 )
 from torch_scenarios.record.evidence.reasons.departure import (
     explain_idle,
+    explain_parent,
     explain_wait,
     find_departure,
     find_endless,
@@ -61,6 +61,12 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_last_decided,
     find_other_way,
     list_early,
+)
+from torch_scenarios.record.evidence.reasons.function import (
+    find_coroutine,
+    find_override,
+    find_registered,
+    find_roles,
 )
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
@@ -99,6 +105,7 @@ __all__ = [
     "explain_anyone",
     "explain_idle",
     "explain_message",
+    "explain_parent",
     "explain_places",
     "explain_wait",
     "find_anyone",
@@ -291,11 +298,14 @@ def explain_parting(
             find_decorated(parted),
             find_turn(parted),
             find_anew(parted),
+            find_registered(parted),
             find_set(parted),
             find_flag(parted),
             find_part(parted),
             find_unmet(parted),
             find_condition(parted, near, by_all=True),
+            find_override(parted),
+            find_roles(parted),
             find_shortcut(parted, by_all=True, is_first=True),
             find_way_out(parted, now, None),
             find_shortcut(parted, by_all=True),

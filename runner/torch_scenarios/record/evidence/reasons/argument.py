@@ -68,6 +68,37 @@ _ALIKE = {
 HELD_OTHERWISE = "they hold it in other dtypes"
 
 
+#: calls whose items come in the order in which something is over
+_BY_TIME = frozenset({"as_completed", "imap_unordered", "iter_unordered"})
+
+
+def _calls_of(value: ast.expr) -> set[str]:
+    return {name_of(each.func) for each in ast.walk(value) if isinstance(each, ast.Call)}
+
+
+def _find_by_time(source: Script, line: int, read: set[str]) -> ast.For | None:
+    """Return the loop around a line whose items come as they are over, and are read there."""
+    for node, _ in source.around(line):
+        is_by_time = isinstance(node, ast.For) and bool(_calls_of(node.iter) & _BY_TIME)
+        if isinstance(node, ast.For) and is_by_time and read & _names_of(node.target):
+            return node
+    return None
+
+
+def _explain_completion(source: Script, node: ast.For, folder: str) -> Reason:
+    """Return that a loop takes its items in the order in which each rank's own tasks are over."""
+    place = short(((source.file, node.lineno, ""),), folder)
+    words = (
+        f"`{source.text(node.lineno)}` ({place}) gives its items in the order in which tasks end, "
+        "and that is another one on each rank"
+    )
+    fix = (
+        f"communicate in one order on all ranks ({place}): go over the tasks as they were begun, "
+        "or wait for all of them and sort what they give."
+    )
+    return Clause(words), fix
+
+
 def find_tensor(
     parting: Parting, records: Mapping[int, RankRecord], folder: str, what: str
 ) -> Reason | None:
@@ -85,6 +116,8 @@ def find_tensor(
         found = source.origins(value, line)
         made_of = _read_at(source, found)
         is_of_loop = not found or what != "shape" or not _is_new(parting, records)
+        if (loop := _find_by_time(source, line, read | made_of)) is not None:
+            return _explain_completion(source, loop, folder)
         for node, _ in source.around(line) if is_of_loop else ():
             if not isinstance(node, ast.For):
                 continue

@@ -10,10 +10,12 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
+#: lines that are shown which decide what needs a gradient
+MOST_SWITCHES = 2
 #: a line that logs
 _LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|warning|log)\(")
 #: a line that lets a model write tokens, one forward pass each
@@ -201,6 +203,19 @@ def find_caller(parted: DecidedParting) -> Reason | None:
                 "arguments are new on the rank"
             )
             fix = f"communicate outside of `{name}` ({at}), whose cache each rank has for itself."
+        elif (switched := _find_switched(frames)) is not None:
+            name, source, lines = switched
+            shown = ", ".join(
+                f"`{source.text(at)}` ({short(((source.file, at, ''),), parted.folder)})"
+                for at in lines
+            )
+            words += (
+                f": autograd runs `{name}.backward` where the input of `{name}` needs a gradient"
+                + (f", which {shown} decides" if shown else "")
+            )
+            fix = f"let the input of `{name}` need a gradient on every rank or on none" + (
+                f" ({shown})." if shown else "."
+            )
         elif left := _find_left(parted, ranks, (file, line)):
             has = "has" if len(left) == 1 else "have"
             words = (
@@ -219,6 +234,39 @@ def find_caller(parted: DecidedParting) -> Reason | None:
         else:
             fix = f"let every rank of the group make the calls under {place}, or none."
         return Clause(words), fix
+    return None
+
+
+def _find_switched(frames: Frames) -> tuple[str, Script, list[int]] | None:
+    """Return the autograd function whose backward pass makes a call, and what switches gradients.
+
+    These are the lines that set `requires_grad` by a value, which may differ between ranks.
+    """
+    file, line, _ = frames[0]
+    source = script_at(file)
+    method = source.scope(line) if source is not None else None
+    if source is None or not isinstance(method, ast.FunctionDef) or method.name != "backward":
+        return None
+    for kind in ast.walk(source.tree):
+        if not isinstance(kind, ast.ClassDef) or method not in kind.body:
+            continue
+        if "Function" not in map(name_of, kind.bases):
+            return None
+        lines = [
+            node.lineno
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Call)
+            and name_of(node.func) == "requires_grad_"
+            and any(not isinstance(each, ast.Constant) for each in node.args)
+        ]
+        lines += [
+            node.lineno
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Assign)
+            and not isinstance(node.value, ast.Constant)
+            and "requires_grad" in map(name_of, node.targets)
+        ]
+        return kind.name, source, sorted(lines)[:MOST_SWITCHES]
     return None
 
 

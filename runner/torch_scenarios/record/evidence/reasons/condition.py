@@ -115,7 +115,8 @@ def _find_creation(parted: DecidedParting, ranks: Sequence[int]) -> str:
         rank: isinstance(each, BlockingCall) and each.what == CREATION
         for rank, each in calls.items()
     }
-    if not is_made.get(ranks[0]) or all(is_made.values()):
+    is_made_by_all = all(is_made.values()) and not parted.parting.missing
+    if not is_made.get(ranks[0]) or is_made_by_all:
         return ""
     return short(calls[ranks[0]].place.frames, parted.folder)
 

@@ -22,7 +22,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
 from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
@@ -56,6 +56,9 @@ def find_departure(parted: DecidedParting) -> Reason | None:
 
 #: what a rank waits for that takes something out of a queue of processes
 OF_QUEUE = "for another process to put something into its queue or pipe"
+
+#: what a rank waits for that is at a barrier of processes
+AT_BARRIER = "for more processes at a barrier"
 
 #: what the frames between a rank's own line and where it waits look like, what it waits for there,
 #: and what helps
@@ -101,6 +104,19 @@ _KNOWN = (
         re.compile(r"multiprocessing/(?:queues|connection)\.py "),
         OF_QUEUE,
         "look at the process that is to put it there: whether it lives, and what it does.",
+    ),
+    (
+        re.compile(r"multiprocessing/synchronize\.py [\s\S]*/threading\.py _wait$", re.MULTILINE),
+        AT_BARRIER,
+        (
+            "a `Barrier(n)` lets go once n processes are at it: let n be the number of those that "
+            "come, or let the others come too."
+        ),
+    ),
+    (
+        re.compile(r"multiprocessing/synchronize\.py "),
+        "for another process to set or release what they share",
+        "look at the process that is to `set`, `notify` or `release` it: whether it lives.",
     ),
     (
         re.compile(r"/(?:queue|asyncio/queues)\.py put"),
@@ -293,9 +309,58 @@ def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tup
             if program.startswith(ENDED) and words == OF_QUEUE:
                 return f"at {place} {words}: {program}", _OF_PRODUCER
             more = f": {program}" if program and "program" in words else ""
+            more = _tell_barrier(own[0].filename, folder) if words == AT_BARRIER else more
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
     return None if at else _explain_read(own[0], program, folder) or _explain_lock(own, folder)
+
+
+def _tell_barrier(file: str, folder: str) -> str:
+    """Return the one line of a script that makes a barrier; nothing for none or several."""
+    source = script_at(file)
+    lines = {
+        node.lineno
+        for node in (ast.walk(source.tree) if source is not None else ())
+        if isinstance(node, ast.Call) and name_of(node.func) == "Barrier"
+    }
+    if source is None or len(lines) != 1:
+        return ""
+    line = lines.pop()
+    return f", made by `{source.text(line)}` ({short(((file, line, ''),), folder)})"
+
+
+def explain_parent(stack: str, stacks: Mapping[int, str], folder: str) -> list[str]:
+    """Return what the program waits for that starts the ranks, and what helps.
+
+    `stack` is its own, and may be empty; `stacks` are those of the ranks. That it waits for their
+    end is said only where they wait for it in turn: a process that has put something into a queue
+    ends once that is taken.
+    """
+    frames = read_stack(stack)
+    own = next((each for each in frames if not is_foreign(each.filename)), None)
+    filled = [rank for rank, each in sorted(stacks.items()) if _fills_queue(each)]
+    if own is None:
+        return []
+    place = short(((own.filename, own.line, ""),), folder)
+    wait = explain_wait(frames, "", folder)
+    if filled:
+        stay = "is at its end, and stays" if len(filled) == 1 else "are at their end, and stay"
+        words = f"{ranks_text(filled)} {stay} until the items of its `Queue` are read"
+        words += f"; the program that starts the ranks is at {place}, and takes nothing there"
+        fix = f"take what processes put into a queue (`get`) before they are joined ({place}): a "
+        fix += "process ends only then."
+        return [words, f"fix: {fix}"]
+    if wait is None or "a process that it has started" in wait[0]:
+        return []
+    return [f"the program that starts the ranks waits {wait[0]}", f"fix: {wait[1]}"]
+
+
+def _fills_queue(stack: str) -> bool:
+    """Whether a process is at its end, and waits for what it has put into a queue to be taken."""
+    return any(
+        each.name == "_finalize_join" and each.filename.endswith("multiprocessing/queues.py")
+        for each in read_stack(stack)
+    )
 
 
 def _explain_read(frame: StackFrame, program: str, folder: str) -> tuple[str, str] | None:

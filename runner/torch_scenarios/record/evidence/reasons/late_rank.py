@@ -75,13 +75,48 @@ def _with_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
         for each, own in tallies.items()
         if each.kind == "if" and [rank for rank, tally in own.items() if tally.yes] == [late]
     ]
-    if before is None or not alone:
+    if before is not None and not alone:
+        between = _tell_between(before, parted.parting.calls[late], parted.folder)
+        return replace(finding, notes=(*finding.notes, *map(Clause, between)))
+    if before is None:
         return finding
     where = before.place.short(parted.folder)
     turns = count_turns(parted, alone[-1], tallies[alone[-1]])
     words = f"{SINCE}{_name(before)} ({where}), {turns}"
     words += _tell_body(alone[-1].file, alone[-1].line, parted.folder)
     return replace(finding, notes=(*finding.notes, Clause(words)))
+
+
+def _tell_between(
+    before: RecordedCall | BlockingCall, call: RecordedCall | BlockingCall, folder: str
+) -> list[str]:
+    """Return the one line between two calls of a function that calls something, or reads the rank.
+
+    That is what takes the time. Nothing where there are several, or the calls are of a loop.
+    """
+    for file, line, _ in call.place.frames:
+        source = script_at(file)
+        since = next((at for path, at, _ in before.place.frames if path == file and at < line), 0)
+        if source is None or not since or source.scope(since) is not source.scope(line):
+            continue
+        lines = sorted(
+            {
+                node.lineno
+                for node in ast.walk(source.scope(line))
+                if isinstance(node, ast.Call)
+                and since < node.lineno < line
+                and source.scope(node.lineno) is source.scope(line)
+            }
+        )
+        of_rank = [at for at in lines if source.asks_rank(at) and not source.keeps_rank(at)]
+        chosen = of_rank if len(of_rank) == 1 else lines
+        if len(chosen) == 1:
+            where, at = (short(((file, each, ""),), folder) for each in (since, chosen[0]))
+            return [
+                f"{SINCE}{_name(before)} ({where}) it has run `{source.text(chosen[0])}` ({at})"
+            ]
+        return []
+    return []
 
 
 def _start_of(record: RankRecord) -> BlockingCall | None:

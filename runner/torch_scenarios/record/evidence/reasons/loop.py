@@ -62,6 +62,9 @@ def find_turns(
         elif _is_begun_more_often(DecidedParting(parting, records, folder), ranks, file, line):
             continue
         place = short(((file, line, ""),), folder)
+        inner = _find_ended(DecidedParting(parting, records, folder), ranks, file, line)
+        if inner is not None:
+            return inner
         joined = _explain_join(parting, records, folder, (file, line))
         if joined is not None:
             return joined
@@ -236,6 +239,40 @@ def _explain_unjoined(
     return None
 
 
+def _find_ended(
+    parted: DecidedParting, ranks: Sequence[int], file: str, line: int
+) -> Reason | None:
+    """Return the loop in an endless one that has ended on ranks which begin a turn of that anew.
+
+    `while True` has more turns because a pass over the data, in it, has fewer.
+    """
+    source, span = script_at(file), _span(file, line)
+    outer = next(
+        (e for e, _ in (source.around(line) if source is not None else ()) if e.lineno == line),
+        None,
+    )
+    if not isinstance(outer, ast.While) or not isinstance(outer.test, ast.Constant) or span is None:
+        return None
+    for decision, own in parted.tallies(whole=True).items():
+        if decision.kind != "for" or decision.file != file:
+            continue
+        rest = [each for rank, each in own.items() if rank not in ranks]
+        mine = [each for rank, each in own.items() if rank in ranks]
+        is_inside = span[0] < decision.line <= span[1]
+        is_begun = all(each.no for each in (*mine, *rest))
+        if is_inside and is_begun and max(e.yes for e in mine) < min(e.yes for e in rest):
+            place, around = parted.place(decision), short(((file, line, ""),), parted.folder)
+            words = (
+                f"the loop `{decision.text}` ({place}) has ended on {ranks_text([*ranks])}, which "
+                f"{'begins' if len(ranks) == 1 else 'begin'} a turn of `{source.text(line)}` "  # type: ignore[union-attr]
+                f"({around}) anew; turns: {list_times({r: each.yes for r, each in own.items()})}"
+            )
+            return Clause(words), _advise(
+                decision.text, (file, decision.line), place, is_backward=False
+            )
+    return None
+
+
 def _is_begun_more_often(
     parted: DecidedParting, ranks: Sequence[int], file: str, line: int
 ) -> bool:
@@ -279,7 +316,10 @@ def _longer_loop(
         )
         counts = {rank: own[rank].yes for rank in parted.ranks} if own is not None else {}
         rest = [count for rank, count in counts.items() if rank not in ranks]
-        if rest and min(counts[rank] for rank in ranks) > max(rest):
+        is_left_out = own is not None and not any(
+            own[rank].yes or own[rank].no for rank in counts if rank not in ranks
+        )  # the others never come to it: they went another way before
+        if rest and not is_left_out and min(counts[rank] for rank in ranks) > max(rest):
             found = (text, line, file), counts
     return found
 

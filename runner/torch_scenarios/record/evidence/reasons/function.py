@@ -1,0 +1,289 @@
+"""Which function runs on which ranks, where the line that leads to it is the same on all of them.
+
+A task of an event loop, a method that a class has for itself, a hook that some ranks register.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, list_values, short
+from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.format import Decision
+from torch_scenarios.verdict.finding import ranks_text
+
+#: how many callers lead from the line that registers a function to a condition of it
+MOST_CALLERS = 3
+
+
+def find_coroutine(parted: DecidedParting) -> Reason | None:
+    """Return the coroutine whose tasks make the calls of ranks that part; None for any other."""
+    for _, frames in parted.sides:
+        for file, line, _ in frames[:1]:
+            source = script_at(file)
+            scope = source.scope(line) if source is not None else None
+            if isinstance(scope, ast.AsyncFunctionDef):
+                place = short(((file, scope.lineno, ""),), parted.folder)
+                words = (
+                    f"`{scope.name}` ({place}) is a coroutine: each rank's event loop runs its "
+                    "tasks in an order of its own, by what is there first"
+                )
+                fix = (
+                    f"let no task communicate by itself ({short(frames, parted.folder)}): await "
+                    "what is slow, and then communicate in one order on all ranks."
+                )
+                return Clause(words), fix
+    return None
+
+
+def find_override(parted: DecidedParting) -> Reason | None:
+    """Return the method that another class has for itself, where ranks communicate in the first.
+
+    Ranks of one side are in it, the others came past the line that calls it and never were::
+
+        rank 1   trainer.py:14 self.on_epoch_end()   Trainer.on_epoch_end        barrier
+        rank 0   trainer.py:14 self.on_epoch_end()   MainTrainer.on_epoch_end    nothing
+    """
+    for ranks, frames in parted.parting.sides:
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        for (file, line, _), (_, _, caller) in pairwise(frames):
+            source = script_at(file)
+            method = source.scope(line) if source is not None else None
+            if not isinstance(method, ast.FunctionDef) or f".{method.name}(" not in caller:
+                continue
+            owner = _class_of(source, method)
+            span = (method.lineno, method.end_lineno or method.lineno)
+            if owner is None or not others or _have_been(parted, others, file, span):
+                continue
+            for own_source, kind, own in _list_overrides(parted, frames, owner, method.name):
+                if not _have_been(
+                    parted, ranks, own_source.file, (own.lineno, own.end_lineno or 0)
+                ):
+                    return _tell_override(
+                        parted, (ranks, others), (file, owner, method), own_source, kind, own
+                    )
+    return None
+
+
+def _class_of(source: Script | None, method: ast.FunctionDef) -> ast.ClassDef | None:
+    """Return the class that has a method; None of a function."""
+    nodes = ast.walk(source.tree) if source is not None else ()
+    return next((e for e in nodes if isinstance(e, ast.ClassDef) and method in e.body), None)
+
+
+def _have_been(
+    parted: DecidedParting, ranks: Sequence[int], file: str, span: tuple[int, int]
+) -> bool:
+    """Whether some ranks have made a call in lines of a file."""
+    return any(
+        path == file and span[0] <= line <= span[1]
+        for rank in ranks
+        for item in parted.records[rank].items
+        for path, line, _ in item.place.frames
+    )
+
+
+def _list_overrides(
+    parted: DecidedParting, frames: Frames, owner: ast.ClassDef, name: str
+) -> Iterator[tuple[Script, ast.ClassDef, ast.FunctionDef]]:
+    """Yield the methods of a name by which classes replace that of a base, and do not call it."""
+    files = dict.fromkeys(
+        file for _, at in (*parted.parting.sides, ([], frames)) for file, _, _ in at
+    )
+    known = [source for file in files if (source := script_at(file)) is not None]
+    scripts = {each.file: each for one in known for each in (one, *one.imported())}
+    for source in scripts.values():
+        for kind in ast.walk(source.tree):
+            bases = map(name_of, kind.bases) if isinstance(kind, ast.ClassDef) else ()
+            if not isinstance(kind, ast.ClassDef) or owner.name not in bases:
+                continue
+            for own in kind.body:
+                is_own = isinstance(own, ast.FunctionDef) and own.name == name
+                if is_own and f"super().{name}(" not in ast.unparse(own):
+                    yield source, kind, own  # type: ignore[misc]
+
+
+def _tell_override(
+    parted: DecidedParting,
+    sides: tuple[Sequence[int], Sequence[int]],
+    base: tuple[str, ast.ClassDef, ast.FunctionDef],
+    source: Script,
+    kind: ast.ClassDef,
+    own: ast.FunctionDef,
+) -> Reason:
+    ranks, others = sides
+    file, owner, method = base
+    place = short(((source.file, own.lineno, ""),), parted.folder)
+    first = short(((file, method.lineno, ""),), parted.folder)
+    verb = "is" if len(ranks) == 1 else "are"
+    have = "has" if len(others) == 1 else "have"
+    words = (
+        f"{ranks_text([*ranks])} {verb} in `{owner.name}.{method.name}` ({first}), and "
+        f"{ranks_text([*others])} {have} never been in it: `{kind.name}` has its own "
+        f"`{method.name}` ({place}), which does not call it"
+    )
+    chosen = _find_choice(parted, kind.name)
+    words += f"; {chosen}" if chosen else ""
+    fix = (
+        f"let `{kind.name}.{method.name}` ({place}) make the calls too that communicate "
+        f"(`super().{method.name}()`), or take these out of `{owner.name}.{method.name}` ({first})."
+    )
+    return Clause(words), fix
+
+
+def _find_choice(parted: DecidedParting, name: str) -> str:
+    """Return the condition that ranks decide otherwise in a line that names a class; or nothing."""
+    for decision, own in parted.tallies(whole=True).items():
+        source = script_at(decision.file)
+        if source is not None and decision.kind == "if" and name in source.text(decision.line):
+            yes = [rank for rank, each in own.items() if each.yes]
+            if yes and len(yes) < len(own):
+                where = parted.place(decision)
+                return f"`{decision.text}` ({where}) is true on {ranks_text(yes)} alone"
+    return ""
+
+
+def find_registered(parted: DecidedParting) -> Reason | None:
+    """Return the condition under which some ranks alone register the function they are in.
+
+    Torch, or another library, calls it where all ranks come by: a hook of a module, a callback.
+    """
+    for ranks, frames in parted.sides:
+        if len(ranks) == len(parted.ranks):
+            continue
+        for at, (file, line, _) in enumerate(frames):
+            source = script_at(file)
+            scope = source.scope(line) if source is not None else None
+            caller = frames[at + 1][2] if at + 1 < len(frames) else ""
+            if source is None or not isinstance(scope, ast.FunctionDef) or scope.name in caller:
+                continue
+            for call in _list_passing(source, scope):
+                decision = _find_condition_of(parted, source, call.lineno, ranks)
+                if decision is not None:
+                    return _tell_registered(parted, ranks, (file, call, scope.name), decision)
+    return None
+
+
+def _list_passing(source: Script, function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """Yield the calls that are passed a function of this script, and do not call it there."""
+    for call in ast.walk(source.tree):
+        if isinstance(call, ast.Call):
+            given = [*call.args, *(each.value for each in call.keywords)]
+            if any(
+                isinstance(each, ast.Name | ast.Attribute) and name_of(each) == function.name
+                for each in given
+            ):
+                yield call
+
+
+def _find_condition_of(
+    parted: DecidedParting, source: Script, line: int, ranks: Sequence[int]
+) -> Decision | None:
+    """Return the `if` around a line, or around a call of its function, true on some ranks alone."""
+    tallies = parted.tallies(whole=True)
+    waiting, known = [(source, line)], {(source.file, line)}
+    for _ in range(MOST_CALLERS):
+        callers: list[tuple[Script, int]] = []
+        for script, at in waiting:
+            for node, name in script.around(at):
+                for decision, own in tallies.items():
+                    is_there = (
+                        isinstance(node, ast.If)
+                        and decision.kind == "if"
+                        and (decision.file, decision.line) == (script.file, node.test.lineno)
+                    )
+                    went = [r for r, e in own.items() if (e.yes if name == "body" else e.no)]
+                    is_asked_by_all = all(each.yes or each.no for each in own.values())
+                    if is_there and is_asked_by_all and sorted(went) == sorted(ranks):
+                        return decision
+            scope = script.scope(at)
+            if isinstance(scope, ast.FunctionDef):
+                callers += _list_callers(parted, script, scope.name)
+        waiting = [each for each in callers if (each[0].file, each[1]) not in known]
+        known |= {(script.file, at) for script, at in waiting}
+    return None
+
+
+def _list_callers(
+    parted: DecidedParting, source: Script, name: str
+) -> Iterator[tuple[Script, int]]:
+    """Yield the lines that call a function by its name, of the scripts that ranks come from."""
+    files = dict.fromkeys(
+        (source.file, *(file for _, at in parted.parting.sides for file, _, _ in at))
+    )
+    for script in filter(None, map(script_at, files)):
+        for call in ast.walk(script.tree):
+            if isinstance(call, ast.Call) and name_of(call.func) == name:
+                yield script, call.lineno
+
+
+def _tell_registered(
+    parted: DecidedParting,
+    ranks: Sequence[int],
+    registered: tuple[str, ast.Call, str],
+    decision: Decision,
+) -> Reason:
+    file, call, name = registered
+    where, place = short(((file, call.lineno, ""),), parted.folder), parted.place(decision)
+    verb = "registers" if len(ranks) == 1 else "register"
+    values = list_values(decision, parted.tallies(whole=True)[decision])
+    words = (
+        f"{ranks_text([*ranks])} alone {verb} `{name}` by `{ast.unparse(call)}` ({where}), under "
+        f"`{decision.text}` ({place})" + (f", where {values}" if values else "")
+    )
+    fix = (
+        f"register `{name}` on every rank ({place}) or on none: it communicates, and is called on "
+        "each rank that has it."
+    )
+    return Clause(words), fix
+
+
+def find_roles(parted: DecidedParting) -> Reason | None:
+    """Return the loops from which ranks of other roles take what they pass to one operation.
+
+    Each side makes the call in a loop of its own, and never comes to that of the other::
+
+        rank 0   for p in module.parameters():             broadcast(p)
+        rank 1   for t in module.state_dict().values():    broadcast(t)
+    """
+    sides = parted.parting.sides
+    if len(sides) != 2 or parted.parting.missing:
+        return None
+    found = []
+    for ranks, frames in sides:
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        loop = _loop_that_gives(frames)
+        if loop is None or _have_been(parted, others, frames[0][0], (frames[0][1],) * 2):
+            return None
+        source, node = loop
+        place = short(((source.file, node.lineno, ""),), parted.folder)
+        verb = "takes" if len(ranks) == 1 else "take"
+        found.append((f"{ranks_text(ranks)} {verb} what is passed from", node, place, source))
+    if found[0][1] is found[1][1]:
+        return None
+    words = "; ".join(f"{who} `{src.text(node.lineno)}` ({at})" for who, node, at, src in found)
+    fix = (
+        f"let both loops ({found[0][2]} and {found[1][2]}) go over the same tensors in the same "
+        "order: as many, and each of the same shape and dtype."
+    )
+    return Clause(words), fix
+
+
+def _loop_that_gives(frames: Frames) -> tuple[Script, ast.For] | None:
+    """Return the innermost loop around a call whose line reads the loop's variable."""
+    for file, line, _ in frames[:1]:
+        source = script_at(file)
+        for node, part in source.around(line) if source is not None else ():
+            if isinstance(node, ast.For) and part == "body" and source is not None:
+                names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+                reads = {
+                    each.id
+                    for each in ast.walk(source.tree)
+                    if isinstance(each, ast.Name) and each.lineno == line
+                }
+                return (source, node) if names & reads else None
+    return None
