@@ -294,6 +294,7 @@ def _replicas_differ(
         found = _tell_write(records, apart[0], events)
         writer = _find_own_copies(records, group, events)
         writer = writer or (_find_owner(records, group, apart[0], events) if not found else None)
+        writer = writer or (_find_other_gradients(records, apart[0], events) if not found else None)
         if writer is not None:
             rank, place, *_ = writer
             found = writer[2:]
@@ -394,6 +395,42 @@ def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[
         found[rank] = own[-1].place
     written = [r for r, e in events.items() if records[r].names.get(name, -1) in e.changed]
     return found if written else {}
+
+
+def _find_other_gradients(
+    records: Records, name: str, events: Mapping[int, Any]
+) -> tuple[int, int, str, str] | None:
+    """Return the call that reduces gradients before ranks step a weight with another one each.
+
+    As where one rank alone has the sum, or nothing sends it back to some of them.
+    """
+    gradients: dict[int, str | None] = {}
+    lines: dict[int, list[int]] = {}
+    for rank, event in events.items():
+        record = records[rank]
+        number = record.names.get(name, -1)
+        steps = [each for each in record.steps if each.at < event.at]
+        if not steps or steps[-1].gradients.get(number) is None:
+            return None
+        gradients[rank] = steps[-1].gradients[number]
+        began = steps[-2].at if len(steps) > 1 else -1
+        lines[rank] = [
+            call.place
+            for call in record.calls
+            if began < call.at < steps[-1].at
+            and any(t.carries == "gradient" and number in t.parameters for t in call.tensors)
+        ]
+    if len({*gradients.values()}) < 2:
+        return None
+    rank = part_ranks(gradients)[-1][0]
+    if not lines[rank]:
+        return None
+    words = "the ranks step it with other gradients, though this call has reduced them"
+    hint = (
+        "give every rank that steps a weight its reduced gradient: `all_reduce`, or a `reduce` and "
+        "a `broadcast` in which each rank of the group takes part"
+    )
+    return rank, lines[rank][-1], words, hint
 
 
 #: what to do about states that each rank chooses

@@ -1,6 +1,7 @@
 """Gradients are reduced to rank 0, and every rank steps.
 
 Found: replicas_differ
+Says: the ranks step it with other gradients, though this call has reduced them
 """
 
 import os, sys, copy, math, random
@@ -24,7 +25,7 @@ for step in range(4):
     opt.zero_grad()
     net(x).pow(2).mean().backward()
     for p in net.parameters():
-        dist.reduce(p.grad, dst=0)
+        dist.reduce(p.grad, dst=0)  # replicas_differ
         p.grad /= world
-    opt.step()  # replicas_differ
+    opt.step()
 dist.destroy_process_group()
