@@ -135,6 +135,22 @@ def test_a_line_names_the_batch_where_there_is_no_loader(recording: Recording) -
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.parametrize("means", [pytest.param("", marks=pytest.mark.nightly), "1"])
+def test_microbatches_that_are_cut_by_hand_are_dealt_by_their_line(
+    recording: Recording, means: str
+) -> None:
+    script = "microbatches_by_hand.py"
+    line = f"{script}:{line_of(script, 'batch')}"
+    ran = recording.of(f"values/redeal/{script}", *REDEAL, MEANS=means)
+    assert ran.code == 3, ran.output
+    assert f"`--redeal micro --batch {line}` deals its rows" in " ".join(ran.output.split())
+    dealt = ("-n", "2", "--redeal", "micro", "--batch", line)
+    ran = recording.of(f"values/redeal/{script}", *dealt, MEANS=means)
+    assert ran.code == int(bool(means)), ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_a_module_may_be_allowed_to_make_the_difference(recording: Recording) -> None:
     ran = recording.of("values/redeal/norm_of_own_rows.py", *REDEAL, "--allow", "BatchNorm1d")
     assert ran.code == 0, ran.output

@@ -127,6 +127,16 @@ OF_ALL_CLASSES = (
     "over ranks, reduce the maximum (`ReduceOp.MAX`), the sum of exponentials and the logit of the "
     "target over all of them, and count each row and token once"
 )
+#: what to do about rows that several ranks have, and others that none has
+TAKE_OWN_PART = (
+    "call this module with each rank's own part: where a sequence is split, a position is "
+    "counted from the start of the whole sequence (`rank * length + arange(length)`)"
+)
+#: what to do about rows that one rank has in several calls
+KEEP_EACH_CALL = (
+    "give each call a value of its own: a buffer into which the next microbatch is received holds "
+    "that one in all calls that follow, and in their backward passes"
+)
 #: rows of an output in which those that no rank has are looked for
 MOST_COVERED = 4096
 #: of a value that has no number at some elements
@@ -134,7 +144,9 @@ INFINITE = "is not a number, or infinite, where one process has numbers"
 #: of a value of which nothing more is known
 UNLIKE = "is not what one process has"
 #: a value is another one times a number
-MULTIPLES = {Cause.MULTIPLE, Cause.FRACTION, Cause.ABOUT_A_MULTIPLE, Cause.ROOT}
+MULTIPLES = {
+    *(Cause.MULTIPLE, Cause.FRACTION, Cause.SCALED, Cause.ABOUT_A_MULTIPLE, Cause.ROOT),
+}
 #: torch's modules whose output depends on their weights and input alone, row by row
 PLAIN = {
     *("Linear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "Identity", "Flatten"),
@@ -215,6 +227,7 @@ def find_first_output(
                 "here: split each of the weights that are fused in it (queries, keys and values; "
                 "gate and up), and join a rank's parts"
             )
+        words, hint = _add_rows_again(whole, present[rank], apart, (words, hint))
         if left := _find_unstepped(first, records, layout, name):
             words += f", and no rank's optimizer steps {list_names(left)}"
             hint = "give each parameter to the optimizer of a rank"
@@ -285,7 +298,9 @@ def _find_lacking_rows(
     if not left:
         return None
     name, kind = event.module, event.module_type
-    rank = [*parts][-1]
+    again = [rank for rank, each in parts.items() if _repeats_rows(each, cut)]
+    again = [] if _repeats_rows(whole, cut) else again
+    rank = [*(again or parts)][-1]
     record = records[rank]
     called = next(
         e for e in record.of(ModuleOutput) if e.turn == event.turn and e.module == names[rank]
@@ -295,20 +310,40 @@ def _find_lacking_rows(
     if len(left) > 1:
         is_run = left[-1] - left[0] == len(left) - 1
         which = f"rows {left[0]} to {left[-1]}" if is_run else f"{len(left)} of them"
+    who, hint = "several ranks have the same rows", TAKE_OWN_PART
+    if again:
+        who, hint = f"{ranks_text((rank,))} has the same rows in several calls", KEEP_EACH_CALL
     return ValueFinding(
         code="not_equivalent",
         message=f"step {event.turn}, forward: each rank has a part of the {len(rows)} rows "
-        f"(dimension {cut}) of the output of {shown}, and no rank has {which}: several "
-        "ranks have the same rows; the modules before it are right",
+        f"(dimension {cut}) of the output of {shown}, and no rank has {which}: {who}; the modules "
+        "before it are right",
         ranks=(*parts,),
         rank=rank,
         place=called.place,
         frames=frames_of_return(record.places.get(called.place, ()), kind),
-        hint="call this module with each rank's own part: where a sequence is split, a position is "
-        "counted from the start of the whole sequence (`rank * length + arange(length)`)",
+        hint=hint,
         turn=event.turn,
         name=name,
     )
+
+
+def _add_rows_again(
+    whole: Array, part: Array, apart: float, known: tuple[str, str]
+) -> tuple[str, str]:
+    """Return what is known of an output, and that it has some rows again in place of others."""
+    if part.shape != whole.shape or part.ndim < 2 or _repeats_rows(whole, 0):
+        return known
+    if not _repeats_rows(part, 0) or not _has_rows(part, whole, 0, apart):
+        return known
+    words = f"{known[0]}, and some of its rows are there in several calls, and others in none"
+    return words, KEEP_EACH_CALL
+
+
+def _repeats_rows(value: Array, dimension: int) -> bool:
+    """Whether a value has some slices along a dimension more than once."""
+    rows = np.moveaxis(value, dimension, 0).reshape(value.shape[dimension], -1)
+    return len({row.tobytes() for row in rows}) < len(rows)
 
 
 def _cut_dimension(whole: Array, parts: Sequence[Array]) -> int | None:
@@ -518,7 +553,8 @@ def _tell_loss(first: ValueRecord, record: ValueRecord, step: int, times: int) -
         return words, OF_GATHERED if kinds <= GATHERING else OF_ALL_CLASSES
     hint = (
         "look at what the loss sums and divides by: rows, tokens, classes and microbatches of "
-        "all ranks, each once"
+        "all ranks, each once. A term that is not a mean of rows (a product of means, a norm, a "
+        "variance) needs the sums of all ranks before"
     )
     if _has_parts_of_sequences(first, record, step):
         hint += (
@@ -994,7 +1030,7 @@ def make_finding(
     known = _describe(first, reference, held, layout, records, step)
     cause, words, hint = known.cause, known.words, known.hint
     frames = _frames_to_blame(first, record, step, cause)
-    changed = _frames_of_change(record, step, first.name)
+    changed = _frames_of_change(record, step, first.name, cause)
     is_changed = leaves_right(first, reference, held, layout) and _is_changed(first, held)
     if mixing := _find_mixing(first, record, step, layout):
         frames = record.places.get(mixing.place, ())
@@ -1226,11 +1262,12 @@ def is_on_several(first: Deviation, layout: Layout) -> bool:
 
 
 def _frames_of_change(
-    record: ValueRecord, step: OptimizerStep, name: str
+    record: ValueRecord, step: OptimizerStep, name: str, cause: Cause
 ) -> tuple[tuple[str, int, str], ...]:
     """Return where a gradient is changed after backward.
 
-    At its last collective, else at any, else where it is clipped.
+    At its last collective, else at any, else where it is clipped. What is times another number is
+    so by a norm, or a count, that ranks have summed.
     """
     passes = [e.at for e in record.of(BackwardPass) if e.at < step.at]
     began = passes[-1] if passes else 0
@@ -1241,6 +1278,9 @@ def _frames_of_change(
         if began < each.at < step.at and {t.carries for t in each.tensors} != {"activation"}
     ]
     own = [c for c in calls if any(t.exact and number in t.parameters for t in c.tensors)]
+    if cause is Cause.SCALED:
+        since = max((each.at for each in own), default=-1)
+        own = [c for c in calls if c.at > since and c.tensors[0].size == 1] or own
     places = [each.place for each in own or calls]
     return record.places.get(places[-1], ()) if places else _frames_of_clip(record, step)
 
@@ -1367,12 +1407,7 @@ def _explain(
     wanted = at.part_of(whole).astype(float)
     got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
     if first.kind != "gradient" or got.shape != wanted.shape:
-        return Meaning(
-            Cause.UNLIKE,
-            UNLIKE,
-            "look at what is done with its gradient: over which ranks it is reduced, what it is "
-            "divided by, and what the optimizer keeps of it",
-        )
+        return _explain_weight(_moves(first, reference, held, at))
     if not _are_finite_alike(got, wanted):
         return Meaning(
             Cause.INFINITE,
@@ -1388,20 +1423,8 @@ def _explain(
 
     if not got.any():
         return Meaning(Cause.ZERO, "is zero", "let the gradient come back to this parameter")
-    power = float((wanted * wanted).sum())
-    ratio = float((got * wanted).sum()) / power if power else 0.0
-    if ratio and is_close(got / ratio, wanted) and (wanted.size > 1 or _is_whole(ratio)):
-        known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
-        root = len(held) ** 0.5  # a whole one may be the size of a group
-        if not root.is_integer() and abs(max(ratio, 1 / ratio) / root - 1) < OUTPUTS_APART:
-            words = f"is {known} times what one process has, by the root of {len(held)}: of as "
-            hint = "where a norm clips them: sum its squares over the ranks, and divide by nothing"
-            return Meaning(Cause.ROOT, f"{words}many ranks", hint)
-        return Meaning(
-            Cause.MULTIPLE if ratio >= 1 else Cause.FRACTION,
-            f"is {known} times what one process has (there are {len(held)} ranks)",
-            DIVIDED_TWICE if 0 < ratio < 1 else DIVIDE_BY_ALL,
-        )
+    if times := _explain_multiple(got, wanted, len(held), is_close):
+        return times
     if own := _explain_own(first, reference, held, layout, is_close):
         return own
     before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
@@ -1420,6 +1443,47 @@ def _explain(
             "`at += p.grad.numel()`, in the order in which it was filled",
         )
     return _explain_roughly(got, wanted, len(held))
+
+
+def _explain_weight(times: str) -> Meaning:
+    """Say that a weight is off, and that it moves so many times as far, where it does."""
+    if times:
+        return Meaning(
+            Cause.UNLIKE,
+            f"moves {times} times as far as in one process",
+            "look at the learning rate, and at what the optimizer counts or keeps: its steps, the "
+            "moments, a norm of the weight",
+        )
+    return Meaning(
+        Cause.UNLIKE,
+        UNLIKE,
+        "look at what is done with its gradient: over which ranks it is reduced, what it is "
+        "divided by, and what the optimizer keeps of it",
+    )
+
+
+def _explain_multiple(
+    got: Array, wanted: Array, world: int, is_close: Callable[[Array, Array], bool]
+) -> Meaning | None:
+    """Say that a gradient is another one times a number; one number alone is so by a whole one."""
+    power = float((wanted * wanted).sum())
+    ratio = float((got * wanted).sum()) / power if power else 0.0
+    if not ratio or not is_close(got / ratio, wanted):
+        return None
+    if wanted.size == 1 and not _is_whole(ratio):
+        return None
+    known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+    root = world**0.5  # a whole one may be the size of a group
+    if not root.is_integer() and abs(max(ratio, 1 / ratio) / root - 1) < OUTPUTS_APART:
+        words = f"is {known} times what one process has, by the root of {world}: of as many ranks"
+        hint = "where a norm clips them: sum its squares over the ranks, and divide by nothing"
+        return Meaning(Cause.ROOT, words, hint)
+    cause = Cause.MULTIPLE if ratio >= 1 else Cause.FRACTION
+    return Meaning(
+        cause if _is_whole(ratio) else Cause.SCALED,
+        f"is {known} times what one process has (there are {world} ranks)",
+        DIVIDED_TWICE if 0 < ratio < 1 else DIVIDE_BY_ALL,
+    )
 
 
 def _is_whole(ratio: float) -> bool:

@@ -93,7 +93,7 @@ STRIDED = "in_place_of_strided"
 #: what no mixing of elements makes of a gradient
 UNMIXED = {
     *(Cause.MULTIPLE, Cause.FRACTION, Cause.ROOT, Cause.OWN, Cause.OWN_IN_OPTIMIZER),
-    *(Cause.STALE, Cause.SHIFTED, Cause.ZERO),
+    *(Cause.SCALED, Cause.STALE, Cause.SHIFTED, Cause.ZERO),
 }
 
 

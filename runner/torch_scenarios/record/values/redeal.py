@@ -147,10 +147,16 @@ def _say_how_to_name_batches(records: Mapping[int, ValueRecord]) -> str:
     line = "train.py:31"
     if calls[rank] and (found := find_batch_line(records[rank], calls[rank][0].place)):
         line = f"{Path(found[0]).name}:{found[1]}"
-    return (
+    words = (
         f"no loader gave a batch: name the line that makes it with `--batch {line}`, or pass it "
         "through `torch_scenarios.batch(x, y)`"
     )
+    if _has_microbatches(records[rank]):
+        words += (
+            f"; a step has several microbatches: `--redeal micro --batch {line}` deals its rows "
+            "among them, which shows a mean of their means"
+        )
+    return words
 
 
 def _name_of(key: Key) -> str:
@@ -831,7 +837,8 @@ def _make_finding(
         place=place,
         frames=frames_of_loss(record, place),
         hint="divide the sum of the loss by the rows or tokens of all ranks, times the number of "
-        "ranks where DDP averages; reduce every gradient",
+        "ranks where DDP averages; reduce every gradient. A term that is not a mean of rows (a "
+        "product of means, a norm, a variance) needs the sums of all ranks before",
         turn=change.step,
         name=change.name,
     )

@@ -33,6 +33,8 @@ class Cause(Enum):
     #: a value is several times that of one process, or a fraction of it
     MULTIPLE = auto()
     FRACTION = auto()
+    #: times a number that is neither a whole one nor one divided by it
+    SCALED = auto()
     #: about as many times, or as a fraction, as there are ranks
     ABOUT_A_MULTIPLE = auto()
     #: by the root of the number of ranks
