@@ -499,7 +499,7 @@ PRIVATE = {
     "TerminalReport._bar": "what a bar is told, which a terminal redraws",
     "files._link": "a file system that cannot name an unnamed file",
     "files._open_unnamed": "a file system without unnamed files",
-    "nccl._of_the_library": "a torch whose NCCL is not loaded",
+    "nccl._find_library_version": "a torch whose NCCL is not loaded",
 }
 
 

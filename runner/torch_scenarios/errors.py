@@ -362,7 +362,7 @@ class ScenarioError(Exception):
         return "\n".join(str(problem) for problem in self.problems)
 
 
-def too_many(problems: Sequence[Problem]) -> list[Problem]:
+def cut_problems(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of a file, cut at the most that are reported, with one that says so."""
     last = problems[MOST_PROBLEMS - 1]
     message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are shown"
@@ -427,10 +427,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     >>> nearest("ReduceOp.SUM", ["sum", "max"]), nearest("allreduce", ["all_reduce", "reduce"])
     ('sum', 'all_reduce')
     """
-    return next(iter(near(word, known, most=1)), None)
+    return next(iter(find_near(word, known, most=1)), None)
 
 
-def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+def find_near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """Return the known words close to `word`, the closest first; see :func:`nearest`."""
     import difflib
 

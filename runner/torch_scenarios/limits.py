@@ -88,7 +88,7 @@ FLAGS = {name: f"--{name.replace('_', '-')}" for name in COUNTS}
 RAISING = {name: f"`--limit {flag.removeprefix('--max-')}=N`" for name, flag in FLAGS.items()}
 
 
-def beyond(name: str, limits: Limits = DEFAULT) -> str:
+def explain_bound(name: str, limits: Limits = DEFAULT) -> str:
     """Return the words for a bound that was passed: what it counts, how many, which flag."""
     return f"at most {getattr(limits, name)} {COUNTS[name]} ({RAISING[name]} raises it)"
 
@@ -219,7 +219,7 @@ class Account:
         self._next = self.work_left - _GLANCE
 
     def _end(self, bound: str, mark: Mark | None) -> NoReturn:
-        message = f"this takes too long: {beyond(bound, self.limits)}"
+        message = f"this takes too long: {explain_bound(bound, self.limits)}"
         self._passed = OverdueError(Problem(code="too_slow", message=message, mark=mark or self.at))
         self._next = self.work_left
         raise self._passed
@@ -243,7 +243,7 @@ class Account:
             self._refuse("too_much_memory", "max_bytes", "holds too much", mark)
 
     def _refuse(self, code: str, bound: str, what: str, mark: Mark | None) -> NoReturn:
-        message = f"the program {what}: {beyond(bound, self.limits)}"
+        message = f"the program {what}: {explain_bound(bound, self.limits)}"
         self._passed = BoundError([Problem(code=code, message=message, mark=mark or self.at)])
         self._next = self.work_left
         raise self._passed
@@ -346,7 +346,7 @@ class Budget:
     def tensor(self, count: int) -> None:
         """Charge a tensor of `count` elements; ValueError where it is too large."""
         if count > self.elements:
-            raise ValueError(too_large(count, self.elements))
+            raise ValueError(explain_size(count, self.elements))
         if count > self.work_left and self._account is not None:
             self._account.room(count * _WIDEST)
         self.work(count)
@@ -391,7 +391,7 @@ class Budget:
         return len(value) + sum(self.charge_nested(item) for item in value)
 
 
-def too_large(count: int, most: int) -> str:
+def explain_size(count: int, most: int) -> str:
     """Return the complaint about a tensor of too many elements."""
     flag = RAISING["max_elements"]
     return f"a tensor of {count} elements is too large; at most {most} ({flag} raises the bound)"

@@ -34,7 +34,7 @@ from torch_scenarios.pipeline.results import (
 )
 from torch_scenarios.pipeline.selection import load_all, place_of
 from torch_scenarios.report.terminal import WORDS, TerminalReport
-from torch_scenarios.report.text import Line, details, headline, milliseconds, more
+from torch_scenarios.report.text import Line, details, headline, milliseconds, write_details
 from torch_scenarios.source.tree import Mapping, Node, Scalar, key_text, read_tree
 from torch_scenarios.source.tree import Sequence as TreeSequence
 from torch_scenarios.verdict import Verdict
@@ -82,7 +82,9 @@ class Screen:
         if self._quiet and result.verdict.status == "PASSED":
             return
         lines = [headline(result), *details(result)]
-        self._report.print([*lines, *more(result.verdict)] if self._report.verbose else lines)
+        self._report.print(
+            [*lines, *write_details(result.verdict)] if self._report.verbose else lines
+        )
 
     def abandon(self, case: str) -> None:
         """Say that a case is not waited for, because a file changed."""

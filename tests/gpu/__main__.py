@@ -116,7 +116,7 @@ def table(backend: str, dtypes: tuple[str, ...], *, share: bool) -> dict[Cell, C
     options = LaunchOptions(backend=backend, share_gpu=share)
     with tempfile.TemporaryDirectory() as folder, Launcher(options) as launcher:
         launcher.reserve(cells.RANKS)
-        for dtype, each in cells.every_cell(dtypes).items():
+        for dtype, each in cells.list_cells(dtypes).items():
             own = cells.observe(launcher, each, Path(folder))
             found |= own
             outcomes = [seen.outcome for seen in own.values()]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell
+from torch_scenarios.conformance.table import Cell, CellOutcome, list_cells
 from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def blank() -> dict[str, Any]:
         "cells": [
             {"operation": c.operation, "op": c.op, "dtype": c.dtype}
             | dict.fromkeys(BACKENDS, UNSEEN)
-            for cells in every_cell().values()
+            for cells in list_cells().values()
             for c in cells
         ],
     }

@@ -59,7 +59,7 @@ def test_the_scenarios_about_nccl_are_green(scenario: Scenario, launcher: Launch
 def test_what_everybody_uses_is_the_same_as_the_reference(
     dtype: str, launcher: Launcher, tmp_path: Path
 ) -> None:
-    (own,) = cells.every_cell((dtype,)).values()
+    (own,) = cells.list_cells((dtype,)).values()
     seen = cells.observe(launcher, own, tmp_path)
     wrong = {
         str(cell): each for cell, each in seen.items() if each.outcome not in {"same", "refuses"}

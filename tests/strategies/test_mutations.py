@@ -242,7 +242,7 @@ UNTOLD = {
     "weigh": "held to its numbers by test_tolerance",
     "terms": "held to its numbers by test_tolerance",
     "terms_of_normalised": "held to its numbers by test_tolerance",
-    "_of_reached": "what cancels has tests of its own: test_cancellation",
+    "_bound_weight": "what cancels has tests of its own: test_cancellation",
     "_follow": "what cancels has tests of its own: test_cancellation",
     "_note": "what cancels has tests of its own: test_cancellation",
     "choose_directions": "any signs tell what follows",
@@ -284,12 +284,12 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
     },
     pipeline: {
         "learn: xs[0] -> xs[1]": "parts have one shape",
-        "_in_a_v: size - rank -> size + rank": "a gradient by the weights comes earlier, behind all"
-        " calls: test_lowering::test_orders_of_several_stages_are_those_that_torch_runs",
-        "_in_a_v: count[BY_INPUT, stage] - count[BY_WEIGHT, stage]"
+        "_order_v: size - rank -> size + rank": "a gradient by the weights comes earlier, behind "
+        "all calls: test_lowering::test_orders_of_several_stages_are_those_that_torch_runs",
+        "_order_v: count[BY_INPUT, stage] - count[BY_WEIGHT, stage]"
         " -> count[BY_INPUT, stage] + count[BY_WEIGHT, stage]": "parts there are not are left out",
         "take: kind == FORWARD -> kind != FORWARD": "forwards and backwards are counted apart",
-        "_with_rests: done[move.stage] += move.kind in (BACKWARD, BY_WEIGHT)"
+        "_add_rests: done[move.stage] += move.kind in (BACKWARD, BY_WEIGHT)"
         " -> done[move.stage] -= move.kind in (BACKWARD, BY_WEIGHT)": "a turn that only rests is"
         " missing: test_lowering::test_orders_of_several_stages_are_those_that_torch_runs",
     },

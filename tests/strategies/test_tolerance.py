@@ -16,9 +16,9 @@ from torch_scenarios.modules.rms_norm import RMSNorm
 from torch_scenarios.modules.sequential import Residual, Sequential
 from torch_scenarios.strategies.tolerance import (
     EPSILON,
-    apart,
     bound_of,
     factor,
+    measure_distance,
     tolerance,
     unequal,
 )
@@ -63,8 +63,8 @@ def test_parts_that_are_rounded_are_off_by_what_they_are_parts_of() -> None:
 def test_what_float64_has_decides_as_well() -> None:
     """Eight times the largest of what is finite."""
     exact = np.array([1.0, 2.0, np.inf, np.nan])
-    assert apart(np.array([1.5, 1.0, 3.0, 4.0]), exact) == 8
-    assert apart(exact[2:], exact[2:]) == 0
+    assert measure_distance(np.array([1.5, 1.0, 3.0, 4.0]), exact) == 8
+    assert measure_distance(exact[2:], exact[2:]) == 0
 
 
 def test_what_overflows_widens_nothing() -> None:

@@ -32,8 +32,8 @@ from torch_scenarios.expressions.lanes import (
     Stack,
     join_parts,
     lift_functions,
-    own,
     split,
+    take_row,
     together,
 )
 from torch_scenarios.expressions.values import Expression
@@ -110,7 +110,7 @@ def at_once(form: Expression, scopes: Sequence[Mapping[str, Any]]) -> tuple[list
         here = range(len(scopes)) if rows is None else rows.tolist()
         for place, row in enumerate(here):
             single = len(here) == 1
-            found[row] = alone(form, scopes[row]) if single else bits(own(value, place))
+            found[row] = alone(form, scopes[row]) if single else bits(take_row(value, place))
     return found, len(scopes) - len(apart)
 
 
@@ -351,7 +351,7 @@ def test_rows_part_no_more_than_they_must(text: str, runs: list[int]) -> None:
     assert found == runs
     form = compile_expression(text, None)
     alone_ = [form.evaluate({**FUNCTIONS, "rank": rank, "x": FIVES}) for rank in range(100)]
-    assert [bits(own(value, rank)) for rank in range(100)] == [bits(each) for each in alone_]
+    assert [bits(take_row(value, rank)) for rank in range(100)] == [bits(each) for each in alone_]
 
 
 def test_each_rank_goes_alone_where_none_agrees() -> None:

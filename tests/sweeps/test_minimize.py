@@ -29,9 +29,9 @@ from torch_scenarios.minimize import (
     ddmin,
     minimize,
     removals,
+    remove_ranks,
     run_oracle,
     smaller_worlds,
-    without_ranks,
 )
 from torch_scenarios.source.edit import spans
 
@@ -340,7 +340,7 @@ steps:
 
 
 def test_a_rank_that_goes_takes_what_is_its_own() -> None:
-    assert without_ranks(WORLD, [0, 2, 3]) == (
+    assert remove_ranks(WORLD, [0, 2, 3]) == (
         'world_size: 3\ngroups: {g: [1], h: {partition: [[0, 2], [1]]}, k: "range(1, 3)"}\n'
         "tensors:\n  x: {0: [1], 2: [2], 1: [3]}\nsteps:\n  - ranks: [1]\n"
         '    send: {tensor: x, dst: 2}\n  - ranks: "rank == 2"\n    barrier: {group: g}\n'
@@ -348,8 +348,8 @@ def test_a_rank_that_goes_takes_what_is_its_own() -> None:
 
 
 def test_a_peer_that_goes_takes_the_step_or_is_another() -> None:
-    assert "send" not in without_ranks(WORLD, [0, 1, 2])
-    assert "send: {tensor: x, dst: 0}" in without_ranks(WORLD, [0, 1, 2], keep_peers=True)
+    assert "send" not in remove_ranks(WORLD, [0, 1, 2])
+    assert "send: {tensor: x, dst: 0}" in remove_ranks(WORLD, [0, 1, 2], keep_peers=True)
 
 
 # ---------------------------------------------------------------------------- the command

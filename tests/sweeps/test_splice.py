@@ -10,7 +10,7 @@ import pytest
 
 from torch_scenarios.errors import Edit, Source
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.source.edit import Span, spans, splice, splice_edits, without
+from torch_scenarios.source.edit import Span, remove_items, spans, splice, splice_edits
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, parse
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_what_is_not_removed_stays(path: Path) -> None:
         if not gone or len(gone) == count:
             continue
         kept = [child for number, child in enumerate(parent.children()) if number not in gone]
-        after = spans(splice(text, without(text, parent, gone)))
+        after = spans(splice(text, remove_items(text, parent, gone)))
         found = [
             [text_of(each) for each in other.children()]
             for other in every(after)
@@ -112,15 +112,15 @@ def text_of(span: Span) -> tuple[str, ...]:
 )
 def test_items_are_removed_with_their_lines(text: str, gone: set[int], after: str) -> None:
     parent = spans(text).entries[0][1]
-    assert splice(text, without(text, parent, gone)) == after
+    assert splice(text, remove_items(text, parent, gone)) == after
 
 
 def test_the_first_key_beside_a_dash_is_removed() -> None:
     text = "- ranks: 0  # who\n  send: {x: 1}\n"
-    assert splice(text, without(text, spans(text).items[0], {0})) == "- send: {x: 1}\n"
+    assert splice(text, remove_items(text, spans(text).items[0], {0})) == "- send: {x: 1}\n"
 
 
 def test_something_must_remain() -> None:
     text = "[1, 2]"
     with pytest.raises(ValueError, match="nothing would remain"):
-        without(text, spans(text), {0, 1})
+        remove_items(text, spans(text), {0, 1})

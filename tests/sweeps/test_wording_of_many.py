@@ -12,7 +12,7 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.report.json import document, results_of, text
-from torch_scenarios.report.text import details, more
+from torch_scenarios.report.text import details, write_details
 from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def judged(steps: str, folder: Path, ranks: int = RANKS) -> Result:
 
 
 def lines_of(result: Result) -> list[str]:
-    return [line.printable for line in (*details(result), *more(result.verdict))]
+    return [line.printable for line in (*details(result), *write_details(result.verdict))]
 
 
 def test_every_diagnosis_is_generated() -> None:

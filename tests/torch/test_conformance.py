@@ -102,7 +102,7 @@ def test_a_difference_names_both_results_and_the_scenario_that_shows_it(tmp_path
     ]
 
 
-@pytest.mark.parametrize("cell", table.every_cell(("float32",))["float32"], ids=str)
+@pytest.mark.parametrize("cell", table.list_cells(("float32",))["float32"], ids=str)
 def test_the_scenario_of_every_call_is_one(cell: Cell, tmp_path: Path) -> None:
     path = tmp_path / "call.yaml"
     path.write_text(table.write_scenario(cell.operation, cell.op, [cell.dtype]), encoding="utf-8")
@@ -196,7 +196,7 @@ def test_the_document_of_this_repository_has_three_versions_of_torch_whole() -> 
     gloo = {column.torch: column for column in columns.values() if column.backend == "gloo"}
     versions = {version.partition("+")[0] for version in gloo}
     assert versions >= {"2.6.0", "2.13.0", "2.14.1"}
-    every = {cell for cells in table.every_cell(tuple(DTYPES)).values() for cell in cells}
+    every = {cell for cells in table.list_cells(tuple(DTYPES)).values() for cell in cells}
     for column in gloo.values():
         assert column.cells.keys() == every
         assert not {seen.outcome for seen in column.cells.values()} & {"not run", "unseen"}

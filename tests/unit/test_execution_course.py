@@ -25,9 +25,9 @@ WATCH = Supervision(world_size=1, patience_s=1.0, stops=STOPS)
 def test_a_rank_is_at_its_stop_where_it_was_predicted_to_stand() -> None:
     run_state = RunState()
     run_state.note(RankStuck(rank=0, position=(3, ())))
-    assert run_state.at_its_stop(0, WATCH)
+    assert run_state.is_at_stop(0, WATCH)
     run_state.note(RankMoved(rank=0))
-    assert not run_state.at_its_stop(0, WATCH)
+    assert not run_state.is_at_stop(0, WATCH)
 
 
 def test_a_sign_of_life_is_no_move() -> None:
@@ -46,7 +46,7 @@ def test_a_rank_on_a_device_that_shows_no_life_stands(monkeypatch: pytest.Monkey
     later_s = time.monotonic() + SILENT_S + 1
     monkeypatch.setattr(time, "monotonic", lambda: later_s)
     assert run_state.silent == {0}
-    assert run_state.at_its_stop(0, WATCH)
+    assert run_state.is_at_stop(0, WATCH)
 
 
 def test_a_rank_on_a_cpu_is_asked_for_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:

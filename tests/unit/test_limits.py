@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
-from torch_scenarios.limits import COUNTS, FLAGS, RAISING, Limits, beyond, freeze_objects
+from torch_scenarios.limits import COUNTS, FLAGS, RAISING, Limits, explain_bound, freeze_objects
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:
@@ -21,7 +21,7 @@ def test_every_bound_has_a_flag_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", sorted(FLAGS))
 def test_a_complaint_names_the_option_that_raises_the_bound(name: str) -> None:
-    said = beyond(name, replace(Limits(), **{name: 7}))
+    said = explain_bound(name, replace(Limits(), **{name: 7}))
     assert said == f"at most 7 {COUNTS[name]} ({RAISING[name]} raises it)"
     short = RAISING[name].removeprefix("`--limit ").removesuffix("=N`")
     command = cli.get_command(click.Context(cli), "check")

@@ -15,7 +15,7 @@ from tests.gpu.pages import Findings
 from tests.gpu.passes import Case, Tally, told
 from tests.gpu.timings import Timing
 from torch_scenarios.conformance import table as cells
-from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell
+from torch_scenarios.conformance.table import Cell, CellOutcome, list_cells
 from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.results import Result
 from torch_scenarios.verdict import Finding, Verdict
@@ -25,7 +25,7 @@ BITS = Cell(operation="all_reduce", op="bor", dtype="float32")
 
 
 def test_every_operation_is_in_the_table_with_every_dtype_once() -> None:
-    table = every_cell()
+    table = list_cells()
     flat = [cell for each in table.values() for cell in each]
     assert len(flat) == len(set(flat))
     assert {cell.operation for cell in flat} == {each.name for each in cells.TRIED}
@@ -33,7 +33,7 @@ def test_every_operation_is_in_the_table_with_every_dtype_once() -> None:
 
 
 def test_a_program_makes_every_call_with_tensors_of_its_own() -> None:
-    (own,) = every_cell(("int64",)).values()
+    (own,) = list_cells(("int64",)).values()
     text, by_step = cells.program(own, freely=True)
     document = yaml.safe_load(text)
     assert set(by_step.values()) == set(own)

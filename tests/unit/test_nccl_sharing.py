@@ -25,7 +25,7 @@ NEW, OLD = (2, 30, 7), (2, 29, 7)
 @pytest.fixture(autouse=True)
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a test's own torch say the version, also where a real NCCL is loaded."""
-    monkeypatch.setattr(nccl, "_of_the_library", lambda: None)
+    monkeypatch.setattr(nccl, "_find_library_version", lambda: None)
 
 
 def shared(version: tuple[int, int, int], ranks: int, gpus: int) -> Sharing:

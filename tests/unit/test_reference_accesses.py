@@ -58,7 +58,7 @@ def test_what_is_near_is_all_that_shares_memory(
     assert len(accesses) == len(left)
     for number, work in enumerate(works):
         assert accesses.of(work) == [each for each in left if works.index(each.work) == number]
-    near = accesses.near(memory)
+    near = accesses.find_near(memory)
     assert [each for each in near if overlap(each.memory, memory)] == [
         each for each in left if overlap(each.memory, memory)
     ]

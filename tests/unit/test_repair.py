@@ -13,7 +13,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.errors import is_slip, slips
 from torch_scenarios.files import schema_file
 from torch_scenarios.pipeline.repair import look, repair
-from torch_scenarios.source.edit import spans, splice, without
+from torch_scenarios.source.edit import remove_items, spans, splice
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 PROBLEMS = Path(__file__).parents[1] / "problems"
@@ -172,7 +172,7 @@ def test_a_wrong_program_gets_no_other_diagnosis(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     root = spans(text)
     number = root.entry("expect")
-    bare = text if number is None else splice(text, without(text, root, {number}))
+    bare = text if number is None else splice(text, remove_items(text, root, {number}))
     before = look(file, bare)
     made = repair(file, bare.encode())
     if made.changes:

@@ -16,7 +16,7 @@ from torch_scenarios.report.chrome_trace import Numbers, events_of
 from torch_scenarios.report.diagram.lanes import picture
 from torch_scenarios.report.diagram.layout import PictureView
 from torch_scenarios.report.json import document, results_of
-from torch_scenarios.report.text import details, more
+from torch_scenarios.report.text import details, write_details
 from torch_scenarios.timeline import pack, timeline
 from torch_scenarios.timeline.codec import unpack
 
@@ -85,7 +85,7 @@ def test_a_trace_names_the_host_of_each_rank(drawn: Timeline) -> None:
 def test_a_failure_names_the_hosts(tmp_path: Path) -> None:
     verdict = ran(SUM, tmp_path, on_two_hosts, writing(0, 3, "x", [5]))
     result = Result(file="a", case="a", verdict=verdict)
-    told = [line.text for line in (*details(result), *more(verdict))]
+    told = [line.text for line in (*details(result), *write_details(verdict))]
     assert told.count("  hosts: ranks 0 and 1 on node0; ranks 2 and 3 on node1") == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from judging import checked
 
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.expressions.evaluator import flag, seconds, whole, wholes
+from torch_scenarios.expressions.evaluator import flag, seconds, take_integer, wholes
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
@@ -114,19 +114,19 @@ def test_a_rank_that_no_branch_of_a_wait_selects_waits_for_nothing(tmp_path: Pat
 
 
 def test_numbers_are_read_strictly() -> None:
-    assert whole(np.float32(3)) == 3
-    assert whole(np.ones((1, 1))) == 1
-    assert whole(numpy_arrays().array(2, "bfloat16")) == 2
+    assert take_integer(np.float32(3)) == 3
+    assert take_integer(np.ones((1, 1))) == 1
+    assert take_integer(numpy_arrays().array(2, "bfloat16")) == 2
     assert wholes(range(3)) == [0, 1, 2]
     assert flag(np.True_) is True
     assert flag(0) is False
     assert seconds(np.int8(1)) == 1.0
     for value in (float("inf"), float("nan"), 0.1, np.float16(0.5)):
         with pytest.raises(ValueError, match="not an integer"):
-            whole(value)
+            take_integer(value)
     for other in (None, "1", [1], 1j):
         with pytest.raises(TypeError, match="is not a number"):
-            whole(other)
+            take_integer(other)
     with pytest.raises(ValueError, match="neither true nor false"):
         flag(2)
     for value in (-1, float("nan"), float("inf")):

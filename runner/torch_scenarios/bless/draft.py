@@ -17,11 +17,11 @@ from torch_scenarios.model.trace import Trace, Value
 from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.source.edit import (
     Span,
-    below,
     fill,
     indentation,
     line_end,
     newline,
+    put_below,
     spans,
     splice_edits,
 )
@@ -237,7 +237,7 @@ def find_written(case: AnalysedCase, place: ExpectPlace) -> list[str]:
     steps = steps_of(case.scenario.steps)
     known = {*case.scenario.tensors, *case.scenario.objects}
     for step in steps:
-        if step.operation is not None and _from(step, path):
+        if step.operation is not None and _is_from(step, path):
             known.update(step.operation.introduces(step.arguments))
     indexes = _indexes(steps, place, path)
     return [name for name in dict.fromkeys(_names(case.predicted, indexes)) if name in known]
@@ -247,7 +247,7 @@ def _indexes(steps: tuple[Step, ...], place: ExpectPlace, path: str) -> set[int]
     """Return the steps that a place stands for."""
     if place.step is None:
         return {step.index for step in steps}
-    here = [step for step in steps if step.mark is not None and _at(step, place, path)]
+    here = [step for step in steps if step.mark is not None and _is_at(step, place, path)]
     if not here:
         return set()
     first, last = here[0], here[-1]
@@ -257,13 +257,13 @@ def _indexes(steps: tuple[Step, ...], place: ExpectPlace, path: str) -> set[int]
         return set(range(first.index, last.index))
     found: set[int] = set()  # a part, and the expectation after it
     for index in range(last.index - 1, -1, -1):
-        if _from(steps[index], path):
+        if _is_from(steps[index], path):
             break
         found.add(index)
     return found
 
 
-def _at(step: Step, place: ExpectPlace, path: str) -> bool:
+def _is_at(step: Step, place: ExpectPlace, path: str) -> bool:
     mark = step.mark
     assert mark is not None
     assert place.step is not None
@@ -271,7 +271,7 @@ def _at(step: Step, place: ExpectPlace, path: str) -> bool:
     return mark.source.path == path and (mark.line, mark.column) in keys
 
 
-def _from(step: Step, path: str) -> bool:
+def _is_from(step: Step, path: str) -> bool:
     return step.mark is not None and step.mark.source.path == path
 
 
@@ -397,7 +397,7 @@ def _open_expect(text: str, place: ExpectPlace, names: Sequence[str]) -> Edit:
         return fill(text, place.expect, _flow(names))
     column = 0 if place.step is None else indentation(text, place.step)
     after_colon = text.rindex(":", 0, place.expect.start + 1) + 1
-    return below(text, after_colon, place.expect, _block(text, names, column + 2))
+    return put_below(text, after_colon, place.expect, _block(text, names, column + 2))
 
 
 def _flow(names: Sequence[str]) -> str:

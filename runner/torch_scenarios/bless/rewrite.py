@@ -216,7 +216,7 @@ def _state_ranks(text: str, entry: BlessedValue, made: edit.Stated) -> Edit:
         return _fit(text, entry, span, made.line)
     indent = edit.newline(text) + " " * (column + 2)
     lines = "".join(f"{indent}{selector}: {value}" for selector, value in made.entries)
-    return edit.below(text, start, span, lines)
+    return edit.put_below(text, start, span, lines)
 
 
 def _fit(text: str, entry: BlessedValue, span: edit.Span, value: str) -> Edit:

@@ -70,7 +70,7 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read each `--limit NAME=N` as the option of that bound."""
         if any(param.name == "limit" for param in self.params):
-            args = _with_bounds(args)
+            args = _expand_limits(args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -336,10 +336,10 @@ def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 CommandF = TypeVar("CommandF", bound="Callable[..., Any]")
 
 
-def _with_bounds(args: list[str]) -> list[str]:
+def _expand_limits(args: list[str]) -> list[str]:
     """Return arguments with `--max-ranks=9` for `--limit ranks=9`. Raises UsageError.
 
-    >>> _with_bounds(["--limit", "ranks=9", "ring.yaml"])
+    >>> _expand_limits(["--limit", "ranks=9", "ring.yaml"])
     ['--max-ranks=9', 'ring.yaml']
     """
     found: list[str] = []

@@ -158,7 +158,7 @@ def run(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. With an invalid file nothing runs.
     """
-    answers.run.run(options, _of_an_agent)
+    answers.run.run(options, _find_agent_command)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def agent(**options: Any) -> None:
     with its exit code. SCENARIO_TOKEN, or a file that SCENARIO_TOKEN_FILE names, has the token that
     the first node prints.
     """
-    answers.run.agent(options, _of_an_agent)
+    answers.run.agent(options, _find_agent_command)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def read(arguments: Sequence[str], command: click.Command | None = None) -> dict
     return found
 
 
-def _of_an_agent() -> CommandLine:
+def _find_agent_command() -> CommandLine:
     """Return what an agent's ranks do with the arguments of `scenario run`."""
     from torch_scenarios.worker.frontend import CommandLine
 

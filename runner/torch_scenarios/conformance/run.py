@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.conformance.document import CaseOutcome, Conformance, name_of
 from torch_scenarios.conformance.document import one as read_one
-from torch_scenarios.conformance.table import Cell, CellOutcome, every_cell, table
+from torch_scenarios.conformance.table import Cell, CellOutcome, list_cells, table
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.pipeline import run as pipeline
 from torch_scenarios.pipeline.results import (
@@ -120,7 +120,7 @@ def find_missing(
         for place in (f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios)
         if _place(place, roots) not in judged
     ]
-    calls = every_cell(tuple(dtypes))
+    calls = list_cells(tuple(dtypes))
     return (
         replace(selection, paths=tuple(places), keyword=None),
         [dtype for dtype, each in calls.items() if not known.cells.keys() >= set(each)],
@@ -280,7 +280,7 @@ def _is_unstarted(result: _JudgedCase) -> bool:
 
 def _place(place: str, roots: list[Path]) -> str:
     file, _, case = place.partition("::")
-    return _from(Path(file), case, roots)
+    return _name_case(Path(file), case, roots)
 
 
 def _see(verdict: str, outcome: str, words: str) -> CaseOutcome:
@@ -299,10 +299,10 @@ def tell_counts(dtype: str, seen: Mapping[Cell, CellOutcome]) -> str:
 
 def _name(result: Result, roots: list[Path]) -> str:
     """Return the name of a case from the corpus, wherever that lies."""
-    return _from(Path(result.file), result.case, roots)
+    return _name_case(Path(result.file), result.case, roots)
 
 
-def _from(path: Path, case: str, roots: list[Path]) -> str:
+def _name_case(path: Path, case: str, roots: list[Path]) -> str:
     file = path.resolve()
     root = next((root for root in roots if file.is_relative_to(root)), file.parent)
     return f"{file.relative_to(root).as_posix()}::{case}"

@@ -66,7 +66,7 @@ class CellOutcome(Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-def every_cell(dtypes: tuple[str, ...] = DTYPES) -> dict[str, list[Cell]]:
+def list_cells(dtypes: tuple[str, ...] = DTYPES) -> dict[str, list[Cell]]:
     """Return the cells of each dtype."""
     return {
         dtype: [
@@ -159,7 +159,7 @@ def table(
     """Return what came of every cell of some dtypes; `say` hears of each dtype once it is done."""
     found: dict[Cell, CellOutcome] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for dtype, cells in every_cell(tuple(dtypes)).items():
+        for dtype, cells in list_cells(tuple(dtypes)).items():
             seen = {
                 # a refusal's words differ by version; its kind does not
                 cell: replace(each, words=each.words.partition(":")[0])

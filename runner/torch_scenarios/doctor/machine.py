@@ -305,7 +305,7 @@ def _threads_left() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
         found.append(soft - _threads_of(os.geteuid()))
-    most, now = of_group("pids.max"), of_group("pids.current")
+    most, now = read_control_group("pids.max"), read_control_group("pids.current")
     if most is not None and now is not None:
         found.append(most - now)
     return max(0, min(found)) if found else None
@@ -322,7 +322,7 @@ def _threads_of(user: int) -> int:
     return count
 
 
-def of_group(name: str) -> int | None:
+def read_control_group(name: str) -> int | None:
     """Return a number of this process's control group (version 2); None where it has none.
 
     It is in a file below /sys/fs/cgroup, which holds `max` for no bound: that is no int, and so
@@ -359,7 +359,7 @@ def free_memory() -> int | None:
     with suppress(OSError, ValueError, IndexError):
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         found.append(int(text.partition("MemAvailable:")[2].split()[0]) << 10)
-    most, now = of_group("memory.max"), of_group("memory.current")
+    most, now = read_control_group("memory.max"), read_control_group("memory.current")
     if most is not None and now is not None:
         found.append(most - now)
     return min(found) if found else None

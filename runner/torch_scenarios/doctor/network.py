@@ -253,7 +253,7 @@ def holder(port: int) -> str:
     return "another user's process"
 
 
-def why_not(address: str, port: int) -> str:
+def explain_refusal(address: str, port: int) -> str:
     """Return why no connection to a port of another host can be made; nothing where one can."""
     try:
         with socket.create_connection((address, port), timeout=CONNECTS_S):

@@ -151,7 +151,7 @@ def reach_all(peers: Peers, own: tuple[str, int]) -> dict[str, str]:
         if (address, port) == own:
             continue
         why = "" if not network.is_loopback(address) else "its Gloo listens at the loopback alone"
-        if why := why or network.why_not(address, port):
+        if why := why or network.explain_refusal(address, port):
             failures[host] = f"{address}: {why}"
     return failures
 

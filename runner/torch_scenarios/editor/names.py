@@ -77,7 +77,7 @@ def names_in(text: str) -> TextNames:
     return TextNames(places=found)
 
 
-def _of_sections(root: Span) -> Iterator[tuple[str, Span]]:
+def _list_sections(root: Span) -> Iterator[tuple[str, Span]]:
     for section, value in root.entries:
         for key, _ in value.entries if section.text in SECTIONS else ():
             yield key.text, key
@@ -92,7 +92,7 @@ def _definitions(root: Span, text: str) -> Iterator[tuple[str, NamedPlace]]:
     for section, value in root.entries:
         for key, _ in value.entries if section.text in SECTIONS else ():
             yield key.text, _place(SECTIONS[section.text], key.text, key.start, text)
-    top = {name for name, _ in _of_sections(root)}
+    top = {name for name, _ in _list_sections(root)}
     for _, key, value in _entries(root, ""):
         if key.text == "as" and value.kind == "scalar":
             name = value.text.partition("[")[0]

@@ -155,7 +155,7 @@ def _diagnostics(document: TextDocument, found: Mistakes) -> list[lsp.Diagnostic
     error, warning = lsp.DiagnosticSeverity.Error, lsp.DiagnosticSeverity.Warning
     made = [
         lsp.Diagnostic(
-            range=_range(document, each.mark),
+            range=_find_range(document, each.mark),
             message=each.message + (f"\n{each.hint}" if each.hint else ""),
             severity=error if invalid else warning,
             code=each.code,
@@ -165,7 +165,7 @@ def _diagnostics(document: TextDocument, found: Mistakes) -> list[lsp.Diagnostic
     ]
     made += [
         lsp.Diagnostic(
-            range=_range(document, each.mark),
+            range=_find_range(document, each.mark),
             message="\n".join((each.title, *each.because, *each.help[:1])),
             severity=error,
             code=each.kind,
@@ -176,7 +176,7 @@ def _diagnostics(document: TextDocument, found: Mistakes) -> list[lsp.Diagnostic
     return made
 
 
-def _range(document: TextDocument, mark: Mark | None) -> lsp.Range:
+def _find_range(document: TextDocument, mark: Mark | None) -> lsp.Range:
     """Return a place as the client counts; the first line for what is in another file."""
     if mark is None or mark.source.path != str(_path(document)):
         return lsp.Range(start=lsp.Position(0, 0), end=lsp.Position(0, 0))
@@ -184,10 +184,10 @@ def _range(document: TextDocument, mark: Mark | None) -> lsp.Range:
     end = start + 1
     if mark.end_column is not None:
         end = mark.source.offset(mark.end_line or mark.line, mark.end_column)
-    return _between(document, start, end)
+    return _make_range(document, start, end)
 
 
-def _between(document: TextDocument, start: int, end: int) -> lsp.Range:
+def _make_range(document: TextDocument, start: int, end: int) -> lsp.Range:
     return lsp.Range(
         start=document.client_position_at_offset(start), end=document.client_position_at_offset(end)
     )
@@ -214,7 +214,7 @@ def _act(server: ScenarioServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
         for mark, repair in marked
         if repair is not None
         and repair.source.path == str(_path(document))
-        and _meet(_range(document, mark), params.range)
+        and _meet(_find_range(document, mark), params.range)
     ]
 
 
@@ -224,7 +224,7 @@ def _meet(one: lsp.Range, other: lsp.Range) -> bool:
 
 def _action(document: TextDocument, repair: Repair) -> lsp.CodeAction:
     edits = [
-        lsp.TextEdit(range=_between(document, edit.start, edit.end), new_text=edit.text)
+        lsp.TextEdit(range=_make_range(document, edit.start, edit.end), new_text=edit.text)
         for edit in repair.edits
     ]
     return lsp.CodeAction(
@@ -287,7 +287,7 @@ async def _hover(server: ScenarioServer, params: lsp.HoverParams) -> lsp.Hover |
     if about is None:
         return None
     content = lsp.MarkupContent(kind=lsp.MarkupKind.Markdown, value=about)
-    return lsp.Hover(contents=content, range=_between(document, start, end))
+    return lsp.Hover(contents=content, range=_make_range(document, start, end))
 
 
 def _explain(document: TextDocument, name: str, line: int) -> str | None:
@@ -343,7 +343,7 @@ async def _define(server: ScenarioServer, params: lsp.DefinitionParams) -> lsp.L
     place = (await asyncio.to_thread(names_in, document.source)).places.get(word[0])
     if place is None:
         return None
-    return lsp.Location(uri=document.uri, range=_between(document, place.start, place.end))
+    return lsp.Location(uri=document.uri, range=_make_range(document, place.start, place.end))
 
 
 async def _rename(server: ScenarioServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
@@ -376,6 +376,6 @@ def _change_name(document: TextDocument, old: str, new: str) -> lsp.WorkspaceEdi
     if len(after.all) > len(before.all):
         return None
     edits = [
-        lsp.TextEdit(range=_between(document, start, end), new_text=new) for start, end in places
+        lsp.TextEdit(range=_make_range(document, start, end), new_text=new) for start, end in places
     ]
     return lsp.WorkspaceEdit(changes={document.uri: edits})

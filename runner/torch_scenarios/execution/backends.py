@@ -329,10 +329,10 @@ def version_of(torch: ModuleType) -> Version | None:
     """
     if not torch.distributed.is_nccl_available():
         return None
-    return _of_the_library() or _of_the_build(torch)
+    return _find_library_version() or _find_build_version(torch)
 
 
-def _of_the_library() -> Version | None:
+def _find_library_version() -> Version | None:
     found = ctypes.c_int()
     try:
         failed = library().ncclGetVersion(ctypes.byref(found))
@@ -346,7 +346,7 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
 
 
-def _of_the_build(torch: Any) -> Version | None:
+def _find_build_version(torch: Any) -> Version | None:
     try:
         major, minor, patch, *_ = torch.cuda.nccl.version()
     except (AttributeError, RuntimeError, TypeError, ValueError):

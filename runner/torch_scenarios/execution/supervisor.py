@@ -80,7 +80,7 @@ class RunState(Struct):
         found = {rank for rank, at_s in self.alive_s.items() if now_s - at_s > SILENT_S}
         return found - self.told.keys()
 
-    def at_its_stop(self, rank: int, watch: protocol.Supervision) -> bool:
+    def is_at_stop(self, rank: int, watch: protocol.Supervision) -> bool:
         """Return whether a rank is where it was predicted to be in the end."""
         stop = watch.stops[rank]
         report = self.told.get(rank)
@@ -182,7 +182,7 @@ def watch_for(
     every_semantics = (predicted,) if forecast is predicted else (predicted, forecast)
     halts = forecast.outcome == "deadlock"
     breaks = any("deadlock" in (each.outcome, *each.open) for each in every_semantics)
-    breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
+    breaks = breaks and confirm != "timeout" and not _expects_timeout(plan.scenario.expect.at_end)
     return protocol.Supervision(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
@@ -203,7 +203,9 @@ def _sum_stated_s(plan: Plan, predicted: Trace) -> float:
 
 def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, protocol.PredictedStop]:
     """Return where each rank may be for good; where a step expects a timeout, no rank is."""
-    passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
+    passing = {
+        step.index for step in steps_of(plan.scenario.steps) if _expects_timeout(step.expect)
+    }
     found: dict[int, protocol.PredictedStop] = {}
     for semantics in every_semantics:
         for rank in semantics.ranks:
@@ -236,7 +238,7 @@ def _departures(plan: Plan) -> set[protocol.Position]:
     return {(step.index, ()) for step in steps if isinstance(step.operation, Departure)}
 
 
-def _of_a_timeout(expectation: Expectation | None) -> bool:
+def _expects_timeout(expectation: Expectation | None) -> bool:
     """Return whether an expectation asks for what only a timeout brings about."""
     return any(OF_A_TIMEOUT.intersection(spec.kinds) for spec in _specs(expectation))
 
@@ -310,7 +312,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     if findings.unable:
         raise unable(findings)
     for rank, how in sorted(findings.died.items()):
-        if _from_outside(rank, how, findings):
+        if _is_ended_outside(rank, how, findings):
             raise LaunchError(_explain_kill(rank, how, findings))
     late_s = _measure_lateness(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
@@ -333,7 +335,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     )
 
 
-def _from_outside(rank: int, how: str, findings: Findings) -> bool:
+def _is_ended_outside(rank: int, how: str, findings: Findings) -> bool:
     """Return whether neither a step nor the backend ended a rank's process.
 
     A rank whose step ends it says so before; a backend ends it by a signal, or exits.
@@ -801,7 +803,7 @@ class Supervisor:
         if run_state.died or run_state.leaving:
             return still_s > QUIET_S
         if still_s >= watch.settle_s and running and watch.stops:
-            at_stop = (run_state.at_its_stop(rank, watch) for rank in range(watch.world_size))
+            at_stop = (run_state.is_at_stop(rank, watch) for rank in range(watch.world_size))
             if all(at_stop):
                 return True
         if running and watch.anywhere_s is not None and still_s >= watch.anywhere_s:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from torch_scenarios.limits import too_large
+from torch_scenarios.limits import explain_size
 from torch_scenarios.vocabulary import DTYPES
 
 # -------------------------------------------------------------------------------------------------
@@ -129,10 +129,10 @@ def promote(first: str, second: str) -> str:
         if kind(high) == "complex" and low == "float64":
             return "complex128"
         return high
-    return _of_one_kind(low, high)
+    return _promote_in_kind(low, high)
 
 
-def _of_one_kind(first: str, second: str) -> str:
+def _promote_in_kind(first: str, second: str) -> str:
     low, high = sorted((first, second), key=bits)
     if kind(high) != "int":
         return DEFAULT_FLOAT if bits(low) == bits(high) else high
@@ -407,7 +407,7 @@ class TorchLibrary(ArrayLibrary):
 _EXACT_KINDS = "biu"
 
 
-def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any]:
+def make_array(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any]:
     """Return a new array of that dtype; ValueError or TypeError says what does not fit."""
     _police_size(data, max_elements)
     try:
@@ -416,7 +416,7 @@ def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any
         message = "its rows differ in length or in depth"
         raise ValueError(message) from None
     if found.dtype.kind == "O":
-        found = _of_objects(found, dtype)
+        found = _convert_objects(found, dtype)
     elif found.dtype.kind not in "biufc":
         message = "text cannot be used where numbers are wanted"
         raise TypeError(message)
@@ -449,13 +449,13 @@ def _police_size(data: Value, max_elements: int) -> None:
     while isinstance(level, list | tuple | range):
         count *= len(level)
         if count > max_elements:
-            raise ValueError(too_large(count, max_elements))
+            raise ValueError(explain_size(count, max_elements))
         if not level:
             return
         level = level[0]
 
 
-def _of_objects(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def _convert_objects(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return what NumPy takes for objects: integers beyond 64 bits, None, or nonsense."""
     for item in found.flat:
         if item is None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from torch_scenarios.errors import Mark, Problem, ScenarioError, near, nearest
+from torch_scenarios.errors import Mark, Problem, ScenarioError, find_near, nearest
 from torch_scenarios.expressions import signatures
 from torch_scenarios.expressions.values import Expression
 from torch_scenarios.limits import COUNTS, DEFAULT, RAISING, Limits
@@ -233,7 +233,7 @@ COMPARE = "compare it with a parameter that holds a word"
 _TORCHS = frozenset({"torch", "dist", "ReduceOp"})
 
 
-def alone(word: str) -> str:
+def explain_lone_word(word: str) -> str:
     """Return the message about a fixed word where a value is wanted."""
     return f"`{word}` is a word, and has no value here"
 
@@ -457,7 +457,7 @@ class ExpressionGuard:
             return GuardedNode(node, bound.is_number, bound.roots)
         if name in DTYPE_NAMES:
             if not self.wants_dtype:
-                return self.refuse(node, "fixed_word", alone(name), COMPARE)
+                return self.refuse(node, "fixed_word", explain_lone_word(name), COMPARE)
             return GuardedNode(constant_node(name))
         if name.startswith("__"):
             message = f"`{name}`: a name may not begin with two underscores"
@@ -710,7 +710,7 @@ class ExpressionGuard:
         name = node.id
         hint = PYTHON_FUNCTION_HINTS.get(name)
         if hint is None:
-            close = near(name, signatures.FUNCTION_NAMES)
+            close = find_near(name, signatures.FUNCTION_NAMES)
             shown = " or ".join(f"`{each}`" for each in close)
             hint = f"did you mean {shown}?" if close else None
         return self.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
@@ -1037,7 +1037,7 @@ def _police_text(text: str, limits: Limits) -> None:
     the rest of the text.
     """
     if len(text) > limits.max_expression_chars:
-        words = f"{len(text)} characters; {_at_most('max_expression_chars', limits)}"
+        words = f"{len(text)} characters; {_name_bound('max_expression_chars', limits)}"
         raise _RefusedError(
             ExpressionProblem("expression_too_large", f"the expression has {words}")
         )
@@ -1059,11 +1059,11 @@ def _police_text(text: str, limits: Limits) -> None:
 
 
 def _refuse_depth(limits: Limits, span: tuple[int, int] | None = None) -> ExpressionProblem:
-    message = f"the expression is nested too deeply; {_at_most('max_nesting', limits)}"
+    message = f"the expression is nested too deeply; {_name_bound('max_nesting', limits)}"
     return ExpressionProblem("expression_too_large", message, span=span)
 
 
-def _at_most(name: str, limits: Limits) -> str:
+def _name_bound(name: str, limits: Limits) -> str:
     return f"at most {getattr(limits, name)} {COUNTS[name]} are allowed ({RAISING[name]} raises it)"
 
 

@@ -184,7 +184,7 @@ def not_countable(
 LONGEST_S = 3600.0
 
 
-def whole(value: Any) -> int:
+def take_integer(value: Any) -> int:
     """Return an integer; TypeError or ValueError where the value is not one."""
     if value.__class__ is int:
         return int(value)
@@ -199,7 +199,7 @@ def wholes(values: Any) -> list[int]:
     """Return a list of integers; TypeError or ValueError where an item is not one."""
     if values.__class__ is range:
         return list(values)
-    return [whole(value) for value in values]
+    return [take_integer(value) for value in values]
 
 
 def flag(value: Any) -> bool:
@@ -231,11 +231,11 @@ def numbers(value: Any) -> Any:
     A tensor of one element stands for its number.
     """
     if isinstance(value, list | tuple | range):
-        return [_any_number(item) for item in value]
-    return _any_number(value)
+        return [_take_number(item) for item in value]
+    return _take_number(value)
 
 
-def _any_number(value: Any) -> Any:
+def _take_number(value: Any) -> Any:
     found = value.item() if hasattr(value, "item") and prod(value.shape) == 1 else value
     if isinstance(found, bool | int | float | complex):
         return found
@@ -280,9 +280,9 @@ def _number(value: Any) -> Any:
 
 #: kind of argument (see :data:`torch_scenarios.expressions.params.KINDS`) -> how its value is read
 READ: dict[str, Callable[[Any], Any]] = {
-    "rank": whole,
-    "group_rank": whole,
-    "tag": whole,
+    "rank": take_integer,
+    "group_rank": take_integer,
+    "tag": take_integer,
     "sizes": wholes,
     "ranks": wholes,
     "flag": flag,
@@ -556,7 +556,7 @@ class Evaluator:
                 return self.rank in value
             if self.arrays.is_array(value) and not tuple(value.shape):
                 is_flag = self.arrays.dtype(value) == "bool"
-                return bool(value) if is_flag else whole(value) == self.rank
+                return bool(value) if is_flag else take_integer(value) == self.rank
         except CANNOT_COMPUTE:
             pass
         raise ScenarioError([no_selector(selector, value)])

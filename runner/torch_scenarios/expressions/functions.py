@@ -19,9 +19,9 @@ from torch_scenarios.expressions.arrays import (
     TorchLibrary,
     Value,
     fit,
-    from_data,
     is_exact,
     kind,
+    make_array,
     promote,
     unreal,
     widest,
@@ -35,7 +35,7 @@ from torch_scenarios.expressions.operators import (
     is_number,
 )
 from torch_scenarios.expressions.signatures import EACH, INDEX, SLICE
-from torch_scenarios.limits import DEFAULT, Budget, Limits, too_large
+from torch_scenarios.limits import DEFAULT, Budget, Limits, explain_size
 from torch_scenarios.vocabulary import DTYPES
 
 # -------------------------------------------------------------------------------------------------
@@ -602,7 +602,7 @@ class Elementwise:
     def _array(self, value: Value, dtype: str) -> Value:
         """Return an operand as an array of that dtype."""
         if is_number(value):
-            return self._library.from_numpy(from_data(value, dtype, self._budget.elements))
+            return self._library.from_numpy(make_array(value, dtype, self._budget.elements))
         return self._operators.prepare(value, dtype)
 
 
@@ -1148,7 +1148,7 @@ class NumpyArrays:
             if kind(self._library.name(data)) == "complex" and kind(name) != "complex":
                 raise ValueError(unreal(name))
             return self._library.cast(self._library.wrap(data), name)
-        return self._library.from_numpy(from_data(data, name, self._limits.max_elements))
+        return self._library.from_numpy(make_array(data, name, self._limits.max_elements))
 
     def copy(self, value: Value) -> Value:
         """Return an array that shares no memory with `value`; dense strides are kept."""
@@ -1189,7 +1189,7 @@ class NumpyArrays:
         """
         count = prod(shape)
         if count > self._limits.max_elements:
-            raise ValueError(too_large(count, self._limits.max_elements))
+            raise ValueError(explain_size(count, self._limits.max_elements))
         if min(shape, default=0) < 0:
             message = f"a size is negative: {list(shape)}"
             raise ValueError(message)

@@ -89,13 +89,13 @@ def pick(values: np.ndarray[Any, Any], rows: Any) -> np.ndarray[Any, Any]:
     return found
 
 
-def _whole(value: Value) -> bool:
+def _is_whole(value: Value) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
 def _probe(value: Value) -> Value:
     """Return a value of one element in the place of a tensor, to learn the dtype of a result."""
-    if _whole(value):
+    if _is_whole(value):
         return np.ones((1,) * value.ndim, value.dtype)
     if isinstance(value, list | tuple):
         return type(value)(_probe(each) for each in value)
@@ -103,7 +103,7 @@ def _probe(value: Value) -> Value:
 
 
 def _shapes(values: Sequence[Value]) -> list[tuple[int, ...]]:
-    return [value.shape for value in values if _whole(value)]
+    return [value.shape for value in values if _is_whole(value)]
 
 
 def _elementwise(given: Sequence[Value], _made: Value) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ def _reduce_shape(
 ) -> tuple[int, ...]:
     """Return the shape of a tensor that is reduced along dimensions, or of a list's elements."""
     first = given[0]
-    if not _whole(first):
+    if not _is_whole(first):
         items = first if isinstance(first, list | tuple) else given
         return np.broadcast_shapes(*_shapes(items))
     shape = first.shape
@@ -213,7 +213,7 @@ class HollowArrays(NumpyArrays):
 
     def array(self, data: Value, dtype: str) -> Value:
         """Make an array; of its values none is kept."""
-        if _whole(data):
+        if _is_whole(data):
             return hollow(data.shape, _kind(super().array, dtype))
         made = super().array(data, dtype)
         return hollow(made.shape, made.dtype)
@@ -232,7 +232,7 @@ class HollowArrays(NumpyArrays):
 
     def store(self, part: Value, value: Value) -> None:
         """Store nothing; ValueError where it would not fit."""
-        shape = value.shape if _whole(value) else np.shape(value)
+        shape = value.shape if _is_whole(value) else np.shape(value)
         if np.broadcast_shapes(part.shape, shape) != part.shape:
             message = f"a value of shape {list(shape)} does not fit a part of {list(part.shape)}"
             raise ValueError(message)
@@ -252,22 +252,22 @@ def _make_function(
             return plain(*given, **named)
         shape = shape_of(given, named)
         made = plain(*(_probe(each) for each in given), **named)
-        return hollow(shape, made.dtype) if _whole(made) else made
+        return hollow(shape, made.dtype) if _is_whole(made) else made
 
     return lower
 
 
 def _arrays_in(given: Sequence[Value]) -> bool:
     return any(
-        _whole(each) or (isinstance(each, list | tuple) and _arrays_in(each)) for each in given
+        _is_whole(each) or (isinstance(each, list | tuple) and _arrays_in(each)) for each in given
     )
 
 
 def _fill(plain: Callable[..., Any], shape: Value, *given: Value, **named: Value) -> Value:
     """`full`, `zeros`, `ones`, `random`: what they are filled with is not looked at."""
     wide = sizes(shape)
-    given = tuple(0 if _whole(each) else each for each in given)
-    named = {name: 0 if _whole(each) else each for name, each in named.items()}
+    given = tuple(0 if _is_whole(each) else each for each in given)
+    named = {name: 0 if _is_whole(each) else each for name, each in named.items()}
     return hollow(wide, plain([1] * len(wide), *given, **named).dtype)
 
 
@@ -297,13 +297,13 @@ def _part(plain: Callable[..., Any], value: Value, index: Value) -> Value:
     if _arrays_in([index]):
         raise ValueNeeded
     made = plain(value, index)
-    if _whole(made) and _whole(value) and not is_hollow(made):
+    if _is_whole(made) and _is_whole(value) and not is_hollow(made):
         return hollow(made.shape, made.dtype)
     return made.view(HollowArray) if is_hollow(made) else made
 
 
 def _each(plain: Callable[..., Any], iterable: Value, weight: int, unpacks: bool) -> Value:
-    if unpacks and _whole(iterable):
+    if unpacks and _is_whole(iterable):
         raise ValueNeeded
     return plain(iterable, weight, unpacks)
 

@@ -76,8 +76,8 @@ class Diverge(Exception):
 def _operator(symbol: str, *, swapped: bool = False) -> Callable[[Lanes, Any], Lanes]:
     """Return the method of an operator: of `x + y`, or swapped of `y + x`."""
     if swapped:
-        return lambda self, other: _of_numbers(symbol, other, self)
-    return lambda self, other: _of_numbers(symbol, self, other)
+        return lambda self, other: _apply_to_numbers(symbol, other, self)
+    return lambda self, other: _apply_to_numbers(symbol, self, other)
 
 
 class Lanes:
@@ -225,7 +225,7 @@ def _number(value: Value) -> tuple[Any, int, str]:
     raise Diverge
 
 
-def _of_numbers(symbol: str, first: Value, second: Value) -> Lanes:
+def _apply_to_numbers(symbol: str, first: Value, second: Value) -> Lanes:
     """Apply an operator to numbers; Diverge where NumPy's result is not surely Python's.
 
     The bound of the result comes from those of the operands, so that no array is looked at as long
@@ -250,7 +250,7 @@ def _of_numbers(symbol: str, first: Value, second: Value) -> Lanes:
     if kind1 == "b":
         return Lanes(ARITHMETIC[symbol](one, two), 1)
     if symbol == "/" or "f" in {kind1, kind2}:
-        return _of_floats(symbol, one, two)
+        return _apply_to_floats(symbol, one, two)
     most = _SIZES[symbol](one, size1, two, size2)
     if most > EXACT and symbol == "*":
         with np.errstate(all="ignore"):
@@ -262,7 +262,7 @@ def _of_numbers(symbol: str, first: Value, second: Value) -> Lanes:
     return made
 
 
-def _of_floats(symbol: str, one: Any, two: Any) -> Lanes:
+def _apply_to_floats(symbol: str, one: Any, two: Any) -> Lanes:
     """Apply an operator to floats, or divide; Python has its own rules for what is left over.
 
     Sums, products and quotients of doubles are rounded once by IEEE 754, in NumPy as in Python.
@@ -479,12 +479,12 @@ def varies(value: Value) -> bool:
 # Many rows -> one of them, or some; the values of many rows -> one value.
 
 
-def own(value: Value, row: int) -> Any:
+def take_row(value: Value, row: int) -> Any:
     """Return what a value is on one row."""
     return _map(value, lambda each: each.row(row))
 
 
-def among(value: Value, rows: NDArray[np.int64]) -> Value:
+def take_rows(value: Value, rows: NDArray[np.int64]) -> Value:
     """Return what a value is on some rows."""
     return _map(value, lambda each: each.among(rows))
 
@@ -674,8 +674,8 @@ def rowwise(function: Callable[..., Any], *given: Value, **named: Value) -> Valu
     return together(
         [
             function(
-                *(own(each, row) for each in given),
-                **{name: own(each, row) for name, each in named.items()},
+                *(take_row(each, row) for each in given),
+                **{name: take_row(each, row) for name, each in named.items()},
             )
             for row in range(size)
         ]
@@ -740,7 +740,7 @@ def _lift_operator(functions: Functions, symbol: str) -> Callable[[Any, Any], An
         one, other = first.__class__, second.__class__
         if one is Lanes or other is Lanes:
             if (one is Lanes or one in _DTYPES) and (other is Lanes or other in _DTYPES):
-                return _of_numbers(symbol, first, second)
+                return _apply_to_numbers(symbol, first, second)
         elif not varies(first) and not varies(second):
             return plain(first, second)
         made = _binary(functions, symbol, first, second)
@@ -829,13 +829,13 @@ def _fit(functions: Functions, key: str, lanes: Lanes, dtype: np.dtype[Any]) -> 
         fits = bool((lanes.values >= bounds.min).all() and (lanes.values <= bounds.max).all())
     else:
         fits = lanes.most <= _WHOLE.get(dtype.name, -1)
-    if not fits or not _same_dtype(functions[key], key, dtype):
+    if not fits or not _gives_same_dtype(functions[key], key, dtype):
         return None
     return lanes.values.astype(dtype)
 
 
 @lru_cache(maxsize=256)
-def _same_dtype(function: Callable[..., Any], key: str, dtype: np.dtype[Any]) -> bool:
+def _gives_same_dtype(function: Callable[..., Any], key: str, dtype: np.dtype[Any]) -> bool:
     """Return whether a number and a tensor of one element give the same dtype with a tensor.
 
     A number takes the dtype of the tensor (`x + 1` stays int32), two tensors that of both. A column
@@ -970,7 +970,7 @@ def _extreme(functions: Functions, key: str, first: Value, *more: Value) -> Valu
     """`min` and `max` of integers, and of lists of integers or of tensors."""
     items = [first, *more] if more else first
     if not isinstance(items, list):
-        return _of_integers(functions, key, items)
+        return _reduce_integers(functions, key, items)
     if items and not more and all(isinstance(each, Stack | np.ndarray) for each in items):
         name = {"min()": "minimum()", "max()": "maximum()"}[key]
         made = items[0] if len(items) > 1 else NotImplemented
@@ -1005,7 +1005,7 @@ def _combine(functions: Functions, key: str, items: Value) -> Value:
     rule.
     """
     if not isinstance(items, list):
-        return _of_integers(functions, key, items) if key != "mean()" else NotImplemented
+        return _reduce_integers(functions, key, items) if key != "mean()" else NotImplemented
     if all(isinstance(each, Stack | np.ndarray) for each in items):
         size = _rows_of(items)
         if len({each.shape for each in items}) > 1 or any(_is_complex(each) for each in items):
@@ -1030,7 +1030,7 @@ def _is_complex(value: Value) -> bool:
     return bool(value.dtype.kind == "c")
 
 
-def _of_integers(functions: Functions, key: str, value: Value) -> Value:
+def _reduce_integers(functions: Functions, key: str, value: Value) -> Value:
     """`sum`, `prod`, `min`, `max` of a tensor of integers: any order gives the same."""
     if not isinstance(value, Stack) or value.dtype.kind not in "iub" or 0 in value.shape:
         return NotImplemented
@@ -1168,7 +1168,7 @@ def _part(functions: Functions, key: str, value: Value, index: Value) -> Value:
     made = _take_part(value, index)
     if made is not NotImplemented or _copies(index):
         return made
-    found = value.own_parts(lambda places, row: functions[key](places, own(index, row)))
+    found = value.own_parts(lambda places, row: functions[key](places, take_row(index, row)))
     return NotImplemented if found is None else found
 
 

@@ -16,10 +16,10 @@ from torch_scenarios.expressions.arrays import (
     ArrayLibrary,
     Value,
     bits,
-    from_data,
     integer_range,
     is_exact,
     kind,
+    make_array,
     promote,
     promote_by_number,
     widest,
@@ -144,7 +144,7 @@ def _no_negative(_: Value, exponent: Value, dtype: str) -> None:
         raise ValueError(message)
 
 
-def _in_width(_: Value, by: Value, dtype: str) -> None:
+def _check_width(_: Value, by: Value, dtype: str) -> None:
     wrong = (by < 0) | (by >= bits(dtype))
     if bool(wrong if is_number(by) else wrong.any()):
         message = f"{dtype} can be shifted by 0 to {bits(dtype) - 1} bits"
@@ -184,10 +184,14 @@ RULES = (
         scalar=shift_left,
         array=operator.lshift,
         compute=_shift,
-        check=_in_width,
+        check=_check_width,
     ),
     Rule(
-        symbol=">>", scalar=operator.rshift, array=operator.rshift, compute=_shift, check=_in_width
+        symbol=">>",
+        scalar=operator.rshift,
+        array=operator.rshift,
+        compute=_shift,
+        check=_check_width,
     ),
 )
 
@@ -467,7 +471,7 @@ class Operators:
             )
             raise TypeError(message)
         if value.__class__ in NUMBERS or isinstance(value, list | tuple | range):
-            data = from_data(value, "float32", self.budget.elements)
+            data = make_array(value, "float32", self.budget.elements)
             self.budget.work(data.size)
             return self.library.from_numpy(data)
         shown = f"the word {value!r}" if isinstance(value, str) else f"{value!r}"

@@ -62,7 +62,7 @@ def flag(node: Node, context: Context, param: Param) -> Form:
     node, context = values.resolve_given(node, context, "flag")
     match node:
         case Mapping():
-            return values.per_rank(node, context, lambda item, there: flag(item, there, param))
+            return values.read_per_rank(node, context, lambda item, there: flag(item, there, param))
         case Scalar(text="no" | "off" | "yes" | "on" | "No" | "Off" | "Yes" | "On"):
             context.problems.add(
                 "wrong_type",
@@ -101,7 +101,9 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
             if isinstance(factor, int | float):
                 return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
             return FAILED
-        return values.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
+        return values.read_per_rank(
+            node, context, lambda item, there: reduce_op(item, there, param)
+        )
     return values.read_fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
 
 
@@ -128,7 +130,7 @@ def handles(node: Node, context: Context, param: Param) -> Form:
     if isinstance(node, Mapping) and HANDLE in node.words():
         return _future(node, context, param)
     if isinstance(node, Mapping):
-        found = values.per_rank(node, context, lambda item, there: handles(item, there, param))
+        found = values.read_per_rank(node, context, lambda item, there: handles(item, there, param))
         nothing = Constant(value=[], mark=node.mark)
         return found if found.otherwise is not None else replace(found, otherwise=nothing)
     named = node.items if isinstance(node, Sequence) else [node]
@@ -238,7 +240,7 @@ def word(node: Node, context: Context, param: Param) -> Form:
     if not isinstance(node, Mapping):
         return values.read_fixed_form(node, context, param.words, code="unknown_word", what=what)
     if set(node.words()).isdisjoint(param.words):
-        return values.per_rank(node, context, lambda item, there: word(item, there, param))
+        return values.read_per_rank(node, context, lambda item, there: word(item, there, param))
     said, given = node.entries[0]
     return Record(fields={key_text(said): text(given, context, param)}, mark=node.mark)
 
@@ -308,7 +310,9 @@ def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], 
 def _read_name_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
     match node:
         case Mapping():
-            return values.per_rank(node, context, lambda item, there: again(item, there, param))
+            return values.read_per_rank(
+                node, context, lambda item, there: again(item, there, param)
+            )
         case Scalar(value=str()):
             return expression(node, context)
         case _:
@@ -359,7 +363,7 @@ def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
     """Return the messages of a batch, in order; by rank, each rank has a list of its own."""
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
-        return values.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
+        return values.read_per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
     assert isinstance(node, Sequence)
     items = tuple(_p2p_op(item, context, param) for item in node.items)
     return ListForm(items=items, mark=node.mark)
@@ -684,7 +688,7 @@ def _labels(node: Node, context: Context, param: Param) -> Form:
     """Return labels of layers, the same for all or by rank."""
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
-        return values.per_rank(node, context, lambda item, there: _labels(item, there, param))
+        return values.read_per_rank(node, context, lambda item, there: _labels(item, there, param))
     items = node.items if isinstance(node, Sequence) else [node]
     if not all(isinstance(each, Scalar) and isinstance(each.value, str) for each in items):
         return values.wrong_type(node, context, f"`{param.name}`", "a list of labels")

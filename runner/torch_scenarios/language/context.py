@@ -17,10 +17,10 @@ from torch_scenarios.errors import (
     Problem,
     Repair,
     ScenarioError,
+    cut_problems,
     is_slip,
     make_warning,
     nearest,
-    too_many,
 )
 from torch_scenarios.expressions.values import PerRank
 from torch_scenarios.files import project_root
@@ -315,7 +315,7 @@ class Problems:
             self._found.setdefault((problem.code, str(problem.mark), problem.message), problem)
             if len(self._found) > MOST_PROBLEMS:
                 self._found.popitem()
-                raise ScenarioError(too_many(self.in_order()))
+                raise ScenarioError(cut_problems(self.in_order()))
 
     def unknown(
         self,
@@ -543,7 +543,7 @@ class Context(Struct, frozen=True, kw_only=True):
         """What `let` has named, as far as it is known here."""
         return frozenset().union(*self.lets)
 
-    def inside_expectation(self) -> Context:
+    def enter_expectation(self) -> Context:
         """Return the context in which `before(x, r)` has a meaning."""
         return self if self.expecting else self.change(expecting=True)
 

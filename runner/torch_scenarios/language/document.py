@@ -46,7 +46,7 @@ from torch_scenarios.language.context import (
 from torch_scenarios.language.expectations import final_expectation
 from torch_scenarios.language.functions import function_steps, functions_of
 from torch_scenarios.language.keys import VERSION
-from torch_scenarios.language.models import models, police_joins, strategy_lists, with_checkpoints
+from torch_scenarios.language.models import models, note_checkpoints, police_joins, strategy_lists
 from torch_scenarios.language.names import (
     HANDLES,
     NUMBER,
@@ -58,10 +58,10 @@ from torch_scenarios.language.names import (
     refusal_of,
 )
 from torch_scenarios.language.steps import step_list
-from torch_scenarios.language.use import all_definitions, police_library, read_inputs
+from torch_scenarios.language.use import list_definitions, police_library, read_inputs
 from torch_scenarios.language.validation import is_library, top_findings, validate
 from torch_scenarios.language.values import constant_value, expression, object_value
-from torch_scenarios.limits import DEFAULT, Limits, beyond, open_account
+from torch_scenarios.limits import DEFAULT, Limits, explain_bound, open_account
 from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.scenario import GroupSpec, Scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
@@ -181,7 +181,9 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
         word = part.strip().rpartition(":")[2].strip()
         if word in KNOWN_BACKENDS:
             continue
-        close = next((known for known in sorted(KNOWN_BACKENDS) if _near_miss(word, known)), None)
+        close = next(
+            (known for known in sorted(KNOWN_BACKENDS) if _is_near_miss(word, known)), None
+        )
         if close is not None:
             context.problems.add(
                 "unknown_word",
@@ -199,10 +201,10 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
             )
 
 
-def _near_miss(word: str, known: str) -> bool:
+def _is_near_miss(word: str, known: str) -> bool:
     """Return whether a word is a known one in other letters' case, order, or with one amiss.
 
-    >>> _near_miss("golo", "gloo"), _near_miss("GLOO", "gloo"), _near_miss("ucc", "nccl")
+    >>> _is_near_miss("golo", "gloo"), _is_near_miss("GLOO", "gloo"), _is_near_miss("ucc", "nccl")
     (True, True, False)
     """
     folded = word.casefold()
@@ -239,7 +241,7 @@ def world_size_of(tree: Mapping, context: Context) -> int:
     if size > context.limits.max_ranks:
         context.problems.add(
             "too_many_ranks",
-            f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
+            f"a world of {size} ranks; {explain_bound('max_ranks', context.limits)}",
             node.mark,
         )
     return size
@@ -465,7 +467,7 @@ def cases(
         subject = "the file" if stated else "the matrix"
         context.problems.add(
             "too_many_cases",
-            f"{subject} has {count} cases; {beyond('max_matrix_cases', context.limits)}",
+            f"{subject} has {count} cases; {explain_bound('max_matrix_cases', context.limits)}",
             _mark_of(tree, section),
         )
         return
@@ -736,7 +738,7 @@ def scenarios(
     if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
         problems.raise_any()
         return ()
-    found = all_definitions(written, context)
+    found = list_definitions(written, context)
     if is_library(tree):
         _check_library(tree, context, found)
         problems.raise_any()
@@ -871,7 +873,7 @@ def _scenario(
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
-        models=with_checkpoints(made, steps),
+        models=note_checkpoints(made, steps),
         functions=functions,
         steps=function_steps(steps, functions, context),
         truncated=read_truncated(tree.get("truncated"), world_size, context),
@@ -974,11 +976,11 @@ def cases_as_written(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[Scen
     Empty where the file alone is no scenario: a parameter without a value.
     """
     source = scenario.source
-    return _as_written(source.path, source.text, limits)
+    return _read_written(source.path, source.text, limits)
 
 
 @lru_cache(maxsize=2)
-def _as_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
+def _read_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
     try:
         return load_content(Path(path), text.encode(errors="replace"), limits=limits)
     except ScenarioError:

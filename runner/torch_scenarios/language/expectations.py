@@ -48,7 +48,7 @@ def read_raises(node: Node, context: Context) -> scenario.RaiseSpec | PerRank[sc
     node, context = values.resolve_given(node, context, "raises")
     kinds = {*RAISE_KINDS, NO_ERROR}
     if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
-        return values.per_rank(node, context, _raise_spec)
+        return values.read_per_rank(node, context, _raise_spec)
     return _raise_spec(node, context)
 
 
@@ -118,10 +118,10 @@ def version_key(text: str) -> tuple[str, str, str] | None:
 def expectation(node: Node, context: Context) -> scenario.Expectation:
     """Return the `expect` beside a step."""
     assert isinstance(node, Mapping)
-    return from_entries(node.entries, context.inside_expectation(), node)
+    return read_entries(node.entries, context.enter_expectation(), node)
 
 
-def from_entries(
+def read_entries(
     entries: Iterable[tuple[Node, Node]],
     context: Context,
     whole: Mapping,
@@ -266,7 +266,7 @@ def _read_wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
         if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
-        return values.per_rank(
+        return values.read_per_rank(
             node,
             context,
             lambda item, there: _read_wanted(item, there, of_object=of_object),
@@ -293,7 +293,7 @@ def _read_elapsed(
 ) -> scenario.ElapsedBounds | PerRank[scenario.ElapsedBounds]:
     """Return the bounds of the time when a step returns: seconds since the scenario began there."""
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
-        return values.per_rank(node, context, _bounds)
+        return values.read_per_rank(node, context, _bounds)
     return _bounds(node, context)
 
 
@@ -399,12 +399,12 @@ def _section(
     """Return the condition that a key of `expect` states; None where it states none."""
     versions = version_key(key_text(key))
     if versions is not None and "torch" not in context.readable:
-        return _of_version(*versions, key, value, context, backends)
+        return _read_version(*versions, key, value, context, backends)
     name = key_text(key)
     return scenario.Section(backend=name) if _is_backend(key, value, context, backends) else None
 
 
-def _of_version(
+def _read_version(
     backend: str,
     word: str,
     range_text: str,
@@ -496,7 +496,7 @@ def _read_stated(node: Mapping, context: Context, *, leave_out: Collection[str])
                 found["cost"] = _cost(value, context)
             case name if name not in leave_out:
                 others.append((key, value))
-    found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
+    found["at_end"] = read_entries(others, context.enter_expectation(), node, at_end=True)
     return found
 
 
@@ -508,7 +508,7 @@ def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
     parameter).
     """
     found: list[tuple[Node, Node]] = []
-    for key, value in _of_models(node, context, "memory"):
+    for key, value in _read_models(node, context, "memory"):
         if not isinstance(value, Mapping):
             example = "`{parameters: 232, gradients: 232, optimizer: 480}`"
             values.wrong_type(value, context, "the memory of a model", example)
@@ -525,12 +525,12 @@ def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
                 )
                 continue
             text = f"{key_text(key)}.memory[{MEMORY.index(key_text(word))}]"
-            asked = _of_members(stated, context, context.names.models[key_text(key)].where)
+            asked = _read_members(stated, context, context.names.models[key_text(key)].where)
             found.append((Scalar(mark=word.mark, value=text, text=text), asked))
     return found
 
 
-def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
+def _read_members(node: Node, context: Context, *groups: str | None) -> Node:
     """Return what is stated as what is asked of the members of groups alone: `else` is theirs.
 
     A model on the mesh `mesh` of ranks 0 to 3 of 8 does not exist on ranks 4 to 7, so `memory:
@@ -562,13 +562,13 @@ def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, .
     bucket.
     """
     found: list[scenario.Communicates] = []
-    for key, value in _of_models(node, context, "communicates"):
+    for key, value in _read_models(node, context, "communicates"):
         name = key_text(key)
         where = context.names.models[name].where
         groups = {*context.names.groups, WORLD}
         if isinstance(value, Mapping) and value.words() and set(value.words()) <= groups:
             for group, listed in value.entries:
-                asked = _of_members(listed, context, where, key_text(group))
+                asked = _read_members(listed, context, where, key_text(group))
                 calls = _read_calls(asked, context)
                 found.append(
                     scenario.Communicates(
@@ -576,12 +576,12 @@ def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, .
                     )
                 )
         else:
-            calls = _read_calls(_of_members(value, context, where), context)
+            calls = _read_calls(_read_members(value, context, where), context)
             found.append(scenario.Communicates(model=name, calls=calls, mark=key.mark))
     return tuple(found)
 
 
-def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
+def _read_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
     """Return the entries of a mapping from the names of models."""
     if not isinstance(node, Mapping):
         values.wrong_type(node, context, f"`{what}`", "a mapping from the names of models")
@@ -606,7 +606,7 @@ def _read_calls(
 ) -> tuple[IssuedCall, ...] | PerRank[tuple[IssuedCall, ...]]:
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
-        return values.per_rank(node, context, _calls)
+        return values.read_per_rank(node, context, _calls)
     return _calls(node, context)
 
 
@@ -678,7 +678,7 @@ def _cost(node: Node, context: Context) -> scenario.CostExpectation | None:
             case "rounds" | "messages" as name:
                 found[name] = _amount(value, context, name)
             case "sent" if isinstance(value, Mapping) and not _is_bounds(value):
-                found["sent_by"] = values.per_rank(value, context, _amount_of_a_rank)
+                found["sent_by"] = values.read_per_rank(value, context, _amount_of_a_rank)
             case "sent":
                 found["sent"] = _amount(value, context, "sent")
             case "time" if isinstance(value, Mapping):
@@ -769,7 +769,7 @@ def _read_words(node: Node, context: Context, known: Collection[str], what: str)
 
 def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
     assert isinstance(node, Mapping)
-    return values.per_rank(node, context, _death if name == "dies" else _label)
+    return values.read_per_rank(node, context, _death if name == "dies" else _label)
 
 
 def _label(node: Node, context: Context) -> str:

@@ -130,7 +130,9 @@ class Lines(Struct):
             self._place_in_flow(token)
         elif isinstance(token, _STARTING):
             sequence = isinstance(token, yaml.BlockSequenceStartToken)
-            self._blocks.append(_Block(sequence=sequence, old=column, new=self._below()))
+            self._blocks.append(
+                _Block(sequence=sequence, old=column, new=self._find_inner_column())
+            )
         elif isinstance(token, yaml.BlockEndToken):
             self._leave_indentless()
             self._blocks.pop()
@@ -144,7 +146,7 @@ class Lines(Struct):
         at = token.end_mark.line if token.end_mark.column else line
         self.levels[at] = [(block.old, block.new) for block in self._blocks]
 
-    def _below(self) -> int:
+    def _find_inner_column(self) -> int:
         return self._blocks[-1].new + STEP if self._blocks else 0
 
     def _leave_indentless(self) -> None:
@@ -166,7 +168,7 @@ class Lines(Struct):
         """
         if not self._blocks[-1].sequence:
             self._blocks.append(
-                _Block(sequence=True, old=column, new=self._below(), indentless=True)
+                _Block(sequence=True, old=column, new=self._find_inner_column(), indentless=True)
             )
         self._place(line, column, self._blocks[-1].new)
         row = self.rows[line]
@@ -202,7 +204,7 @@ class Lines(Struct):
 
     def _value(self, token: Any) -> None:
         first = token.start_mark.line
-        self._place(first, token.start_mark.column, self._below())
+        self._place(first, token.start_mark.column, self._find_inner_column())
         if isinstance(token, _OPENING):
             self._flow.append(first)
         if not isinstance(token, yaml.ScalarToken):
@@ -212,7 +214,7 @@ class Lines(Struct):
             return
         self.open_ended.update(range(first, token.end_mark.line))
         plain = token.style is None or token.style == ""
-        floor = self._below() if plain or not self._blocks else self._blocks[-1].new
+        floor = self._find_inner_column() if plain or not self._blocks else self._blocks[-1].new
         self._span(first, token.end_mark.line, floor)
 
     def _span(self, first: int, last: int, floor: int) -> None:
@@ -237,7 +239,7 @@ class Lines(Struct):
             if not text.strip(" ") and (last == header or len(text) <= old):
                 continue
             if not given and last == header:
-                old, new = blanks_before(text), self._below()
+                old, new = blanks_before(text), self._find_inner_column()
             if blanks_before(text) < max(old, outer.old + 1 if self._blocks else 0):
                 break
             last = line
@@ -289,7 +291,7 @@ def indent(text: str) -> str:
         if row is not None:
             made = _row(line, row)
         elif inside is not None:
-            made = _inside(line, inside)
+            made = _shift_inner(line, inside)
         elif not line.strip():
             if shown and shown[-1]:
                 shown.append("")
@@ -317,7 +319,7 @@ def _row(line: str, row: TokenLine) -> str:
     return " " * row.new + "- " * row.dashes + rest
 
 
-def _inside(line: str, inside: InnerLine | Literal) -> str:
+def _shift_inner(line: str, inside: InnerLine | Literal) -> str:
     if isinstance(inside, Literal):
         return " " * inside.new + line[inside.old :] if len(line) > inside.old else ""
     blanks = line[: len(line) - len(line.lstrip())]
@@ -779,14 +781,14 @@ def _sort(
     if prefix.strip() not in {"", "-"}:
         return
     texts[0][0] = " " * column + texts[0][0][column:]
-    made = _with_blanks_between([texts[number] for number in order], texts[0])
+    made = _join_entries([texts[number] for number in order], texts[0])
     if prefix.strip() and made[0].lstrip().startswith("#"):
         return
     made[0] = prefix + made[0][column:]
     whole.lines[first:after] = made
 
 
-def _with_blanks_between(moved: list[list[str]], was_first: list[str]) -> list[str]:
+def _join_entries(moved: list[list[str]], was_first: list[str]) -> list[str]:
     """Join entries; blank lines above the one that is first now go above the one that was."""
     blanks = []
     while not moved[0][0].strip():

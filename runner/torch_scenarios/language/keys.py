@@ -71,14 +71,14 @@ def ref(name: str, **more: Any) -> Schema:
     return {**more, "$ref": f"#/$defs/{name}"}
 
 
-def when(*cases: tuple[Schema, Schema], otherwise: Schema) -> Schema:
+def choose_case(*cases: tuple[Schema, Schema], otherwise: Schema) -> Schema:
     """Describe a value by the first case that it is: nested `if`, `then`, `else`.
 
     With `anyOf` a misspelt key of a long form would be reported once for each form, as not a
     number, not a list and not a mapping by rank. With `if` the form is chosen first, and only what
     is wrong with that form is reported.
 
-    >>> when((MAPPING, ref("bounds")), otherwise=kind("number"))
+    >>> choose_case((MAPPING, ref("bounds")), otherwise=kind("number"))
     {'if': {'type': 'object'}, 'then': {'$ref': '#/$defs/bounds'}, 'else': {'type': 'number'}}
     """
     made = otherwise
@@ -106,7 +106,7 @@ def close(properties: dict[str, Schema], **more: Any) -> Schema:
     return {**more, "type": "object", "properties": properties, "additionalProperties": False}
 
 
-def per_rank(inner: Schema) -> Schema:
+def describe_per_rank(inner: Schema) -> Schema:
     """Describe a mapping from selectors to `inner`: `{0: [1, 2], "rank > 3": [3, 4], else: 0}`.
 
     Any key fits: whether it selects ranks is known only where the names of the file are.
@@ -126,7 +126,7 @@ def or_per_rank(name: str, part: Schema, title: str) -> Schema:
     The values of the mapping are `name` again, so that mappings by rank may nest: an input of a
     used file may itself be given by rank, and stand below a rank there.
     """
-    return when((MAPPING, per_rank(ref(name))), otherwise={"title": title, **part})
+    return choose_case((MAPPING, describe_per_rank(ref(name))), otherwise={"title": title, **part})
 
 
 def lists(part: Schema, **more: Any) -> Schema:
@@ -163,7 +163,7 @@ def word(words: Collection[str], title: str) -> Schema:
 
 def or_listed(part: Schema) -> Schema:
     """Describe a value, or a list of some: `outcome: [completes, deadlock]`."""
-    return when((LIST, lists(part, minItems=1)), otherwise=part)
+    return choose_case((LIST, lists(part, minItems=1)), otherwise=part)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ def values() -> dict[str, Schema]:
         "value": {
             "description": "A number or a nested list (float32), an expression, the long form"
             " with a dtype, or one of these for each rank.",
-            **when(
+            **choose_case(
                 (_LONG, ref("long_form")),
-                (MAPPING, per_rank(ref("value"))),
+                (MAPPING, describe_per_rank(ref("value"))),
                 otherwise=kind(
                     *("number", "boolean", "null", "string", "array"),
                     title=numbers,
@@ -250,14 +250,14 @@ def values() -> dict[str, Schema]:
                 "a dtype such as int64",
             ),
         },
-        "tolerance": when(
+        "tolerance": choose_case(
             (kind("number"), {"minimum": 0, "x-is": "tolerance"}),
             otherwise=kind("string", title="a number such as 1e-3"),
         ),
         "duration": {
             "description": "A duration; a bare number is in seconds.",
             "examples": ["10s", "0.5s", "200ms", "2min"],
-            **when(
+            **choose_case(
                 (kind("number"), {"minimum": 0, "x-is": "duration"}),
                 otherwise=kind("string", title="a duration such as 1.5s or 200ms"),
             ),
@@ -312,7 +312,7 @@ def arguments() -> dict[str, Schema]:
             "x-words": [WORLD],
             **or_per_rank("group", kind("string", "null"), "the name of a group"),
         },
-        "reduce_op": when(
+        "reduce_op": choose_case(
             (
                 require_any(PREMUL_SUM),
                 close(
@@ -320,7 +320,7 @@ def arguments() -> dict[str, Schema]:
                     maxProperties=1,
                 ),
             ),
-            (MAPPING, per_rank(ref("reduce_op"))),
+            (MAPPING, describe_per_rank(ref("reduce_op"))),
             otherwise={
                 "title": f"one of {', '.join(REDUCE_OPS)}",
                 "x-is": "reduce_op",
@@ -330,14 +330,14 @@ def arguments() -> dict[str, Schema]:
         "sizes": ref("integers"),
         "ranks": ref("integers"),
         "flag": or_per_rank("flag", kind("boolean", "string"), "true or false"),
-        "seconds": when(
-            (MAPPING, per_rank(ref("seconds"))),
+        "seconds": choose_case(
+            (MAPPING, describe_per_rank(ref("seconds"))),
             (kind("null"), {}),
             otherwise=ref("duration"),
         ),
         "objects": ref("object_value"),
         "object": ref("object_value"),
-        "handles": when(
+        "handles": choose_case(
             (
                 require_any(HANDLE),
                 close(
@@ -363,7 +363,7 @@ def arguments() -> dict[str, Schema]:
             "labels", kind("array", "string", items=kind("string")), "a list of labels"
         ),
         "number": kind("number", "string", title="a number"),
-        "clip": when(
+        "clip": choose_case(
             (
                 MAPPING,
                 close(
@@ -426,8 +426,8 @@ FINAL_EXPECT: dict[str, Schema] = {
     "blocked": {
         "description": "Which ranks are stuck for sure, each at which step.",
         "examples": [{"0": "send to 1", "1": "send to 0"}],
-        **when(
-            (MAPPING, per_rank(ref("step_name", **{"x-is": "blocked_at"}))),
+        **choose_case(
+            (MAPPING, describe_per_rank(ref("step_name", **{"x-is": "blocked_at"}))),
             otherwise=kind("object", title="a mapping from ranks, such as {0: send to 1}"),
         ),
     },
@@ -438,8 +438,11 @@ FINAL_EXPECT: dict[str, Schema] = {
     "dies": {
         "description": "Which ranks' processes end, and how: a signal, or `exit 1`.",
         "examples": [{"1": "SIGABRT"}],
-        **when(
-            (MAPPING, per_rank({**TEXT, "x-words": ["SIGABRT", "SIGKILL", "SIGSEGV", "exit 1"]})),
+        **choose_case(
+            (
+                MAPPING,
+                describe_per_rank({**TEXT, "x-words": ["SIGABRT", "SIGKILL", "SIGSEGV", "exit 1"]}),
+            ),
             otherwise=kind("object", title="a mapping from ranks, such as {1: SIGABRT}"),
         ),
     },
@@ -478,12 +481,12 @@ def expectations() -> dict[str, Schema]:
         minProperties=1,
         maxProperties=1,
     )
-    spec = when(
+    spec = choose_case(
         (MAPPING, with_words),
         (LIST, lists(ref("kind_of_error"), minItems=1, **{"x-is": "raised"})),
         otherwise=ref("kind_of_error"),
     )
-    section = when((MAPPING, ref("section")), otherwise=ref("expected"))
+    section = choose_case((MAPPING, ref("section")), otherwise=ref("expected"))
     backends = {
         name: {"description": f"What differs on {name}.", **section}
         for name in sorted(KNOWN_BACKENDS)
@@ -505,9 +508,9 @@ def expectations() -> dict[str, Schema]:
         "expected": {
             "description": "What it must be: a value, `unchanged`, only a dtype or shape, or one"
             " of these for each rank.",
-            **when(
+            **choose_case(
                 (_LONG_EXPECTED, ref("expected_long_form")),
-                (MAPPING, per_rank(ref("expected"))),
+                (MAPPING, describe_per_rank(ref("expected"))),
                 otherwise=kind(
                     *("number", "boolean", "string", "array"),
                     title=f"a value, or `{UNCHANGED}`",
@@ -518,7 +521,7 @@ def expectations() -> dict[str, Schema]:
         "expected_long_form": close({**LOCAL, **LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
         "amount": {
             "description": "A number, an expression over parameters, or bounds.",
-            **when(
+            **choose_case(
                 (
                     MAPPING,
                     close(
@@ -537,9 +540,9 @@ def expectations() -> dict[str, Schema]:
                 "messages": ref("amount", description="How many messages there are."),
                 "sent": {
                     "description": "The most bytes that one rank sends, or those of each rank.",
-                    **when(
+                    **choose_case(
                         (require_any("min", "max"), ref("amount")),
-                        (MAPPING, per_rank(ref("amount"))),
+                        (MAPPING, describe_per_rank(ref("amount"))),
                         otherwise=ref("amount"),
                     ),
                 },
@@ -562,9 +565,9 @@ def expectations() -> dict[str, Schema]:
         ),
         "elapsed": {
             "description": "Seconds since the scenario began, on that rank.",
-            **when(
+            **choose_case(
                 ({**MAPPING, "additionalProperties": {"not": MAPPING}}, ref("bounds")),
-                (MAPPING, per_rank(ref("bounds"))),
+                (MAPPING, describe_per_rank(ref("bounds"))),
                 otherwise=kind("object", title="`{min: 0.3s, max: 2s}`"),
             ),
         },
@@ -575,7 +578,7 @@ def expectations() -> dict[str, Schema]:
         "bound": {"x-is": "bound", "not": {"type": "null"}, **ref("seconds")},
         "raises": {
             "description": "What the step raises on the ranks that take it; `none` is nothing.",
-            **when((of_kinds, spec), (MAPPING, per_rank(spec)), otherwise=spec),
+            **choose_case((of_kinds, spec), (MAPPING, describe_per_rank(spec)), otherwise=spec),
             "examples": ["timeout", {"0": "timeout", ELSE: "none"}, ["timeout", "peer_lost"]],
         },
         "expectation": {
@@ -597,7 +600,7 @@ def expectations() -> dict[str, Schema]:
             **kind("object", title="a mapping"),
             "properties": {**FINAL_EXPECT, **backends},
             "patternProperties": {r"^(\S+ )?torch ?[<>=!]": by_version},
-            "additionalProperties": when(
+            "additionalProperties": choose_case(
                 (require_any(*FINAL_EXPECT), ref("section")), otherwise=ref("expected")
             ),
         },
@@ -619,7 +622,9 @@ BESIDE: dict[str, Schema] = {
     ),
     "at": {
         "description": "Where the step is in the program that it was recorded from.",
-        **when((MAPPING, per_rank(ref("recorded_at"))), otherwise=ref("recorded_at")),
+        **choose_case(
+            (MAPPING, describe_per_rank(ref("recorded_at"))), otherwise=ref("recorded_at")
+        ),
         "examples": ["train.py:19"],
     },
     "expect": ref("expectation"),
@@ -653,7 +658,7 @@ ACTIONS: dict[str, Schema] = {
     },
     INSERT: {
         "description": "Inserts the steps of another file, whose top says `inputs:`.",
-        **when(
+        **choose_case(
             (
                 MAPPING,
                 close(
@@ -785,7 +790,7 @@ def group() -> Schema:
     return {
         "description": "A list of ranks, an expression, or one of the long forms.",
         "x-is": "group",
-        **when(
+        **choose_case(
             (MAPPING, long_form),
             otherwise=kind(
                 *("array", "string"),
@@ -856,7 +861,7 @@ TOP: dict[str, Schema] = {
     "description": ref("words", description="What a reader should learn from it."),
     "tags": {
         "description": "Words to select by: `scenario run --tag tutorial`.",
-        **when(
+        **choose_case(
             (LIST, lists({"x-is": "tag", **TEXT})),
             otherwise={"x-is": "tag", **TEXT},
         ),
@@ -865,11 +870,11 @@ TOP: dict[str, Schema] = {
     "inputs": {
         "description": "What a file that others `use` needs, in place of `world_size`.",
         "title": "a list of names, or a mapping",
-        **when(
+        **choose_case(
             (
                 MAPPING,
                 {
-                    "additionalProperties": when(
+                    "additionalProperties": choose_case(
                         (
                             MAPPING,
                             close({"description": {}, "default": {}}, **{"x-is": "input"}),
@@ -885,7 +890,7 @@ TOP: dict[str, Schema] = {
     "world_size": {
         "description": "The number of ranks; an expression may use parameters.",
         "x-is": "world_size",
-        **when(
+        **choose_case(
             (kind("integer"), {"minimum": 1, "x-is": "world_size"}),
             otherwise=kind("string", title="a number", **{"x-is": "world_size"}),
         ),
@@ -916,7 +921,7 @@ TOP: dict[str, Schema] = {
     "backends": {
         "description": "Where the scenario is meaningful; every backend if left out.",
         "x-is": "backends",
-        **when(
+        **choose_case(
             (LIST, lists(ref("backend"), minItems=1, **{"x-is": "backends"})),
             otherwise=ref("backend"),
         ),

@@ -232,7 +232,7 @@ def _read_entry(node: Node, context: Context, what: str) -> tuple[Node, Node] | 
     return None
 
 
-def _of_table(
+def _read_from_table(
     node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
 ) -> D | None:
     """Return what a class of a table makes of its arguments; None, noted, where they fail."""
@@ -391,7 +391,7 @@ def _strategy(node: Node, context: Context) -> Strategy | None:
     if named is not None and (name := key_text(named[0])) in LEFT_OUT:
         message = f"{name}: {LEFT_OUT[name]}"
         raise LeftOutError(message)
-    return _of_table(node, context, STRATEGIES, what="strategy")
+    return _read_from_table(node, context, STRATEGIES, what="strategy")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ UNSAVED = (
 )
 
 
-def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[str, Model]:
+def note_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[str, Model]:
     """Return the models; one with buffers that a step saves or loads lacks what that needs."""
     saving = [
         step
@@ -567,7 +567,7 @@ def _is_small(name: str, network: Sequential, key: Node, context: Context) -> bo
 def _loss(node: Node | None, context: Context) -> Loss | None:
     if node is None:
         return None
-    found = _of_table(node, context, LOSSES, what="loss")
+    found = _read_from_table(node, context, LOSSES, what="loss")
     if found is not None and found.reduction not in REDUCTIONS:
         message = f"a loss is reduced by {' or '.join(REDUCTIONS)}, not `{found.reduction}`"
         context.problems.add("unknown_word", message, node.mark)
@@ -576,7 +576,7 @@ def _loss(node: Node | None, context: Context) -> Loss | None:
 
 
 def _optimizer(node: Node | None, context: Context) -> Optimizer | None:
-    return None if node is None else _of_table(node, context, OPTIMIZERS, what="optimizer")
+    return None if node is None else _read_from_table(node, context, OPTIMIZERS, what="optimizer")
 
 
 #: arguments of an optimizer that may be another on each rank: a rank's own mistake

@@ -167,10 +167,10 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
                 yield Definition("group", f"{key.text}.{name}", dim)
         else:
             yield from _define("group", key)
-    yield from _in_steps(tree.get("steps"))
+    yield from _find_in_steps(tree.get("steps"))
 
 
-def _in_steps(steps: Node | None) -> Iterator[Definition]:
+def _find_in_steps(steps: Node | None) -> Iterator[Definition]:
     for step in _items(steps):
         for key, value in _entries(step):
             match key_text(key):
@@ -180,9 +180,9 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
                     for variable, _ in _entries(value):
                         yield from _define("loop variable", variable)
                 case "steps":
-                    yield from _in_steps(value)
+                    yield from _find_in_steps(value)
                 case action if action in BY_NAME:
-                    yield from _in_action(action, value)
+                    yield from _find_in_action(action, value)
 
 
 def find_distributed(steps: Node | None) -> frozenset[str]:
@@ -229,15 +229,15 @@ def _handle(node: Node) -> Iterator[Definition]:
             yield Definition("indexed work handle", indexed["name"], definition.node)
 
 
-def _in_action(action: str, value: Node) -> Iterator[Definition]:
+def _find_in_action(action: str, value: Node) -> Iterator[Definition]:
     operation = BY_NAME[action]
     if isinstance(value, Mapping) and HANDLE in value.words():
         yield from _define("computed name", value.get("output"))
     for param in operation.params:
-        yield from _in_argument(operation, param, value)
+        yield from _find_in_argument(operation, param, value)
 
 
-def _in_argument(operation: Operation, param: Param, value: Node) -> Iterator[Definition]:
+def _find_in_argument(operation: Operation, param: Param, value: Node) -> Iterator[Definition]:
     if param.fields:
         listed = value.get(param.name) if isinstance(value, Mapping) else value
         for item in _items(listed):

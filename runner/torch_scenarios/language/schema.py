@@ -186,7 +186,7 @@ def action(operation: Operation, name: str) -> keys.Schema:
         if whole.kind in {"assignments", "numbers"}:  # any name may be assigned to, also this one
             inside = {**keys.MAPPING, "properties": {whole.name: keys.MAPPING}, "maxProperties": 1}
             alone = {**alone, **inside}
-        return {**described, **keys.when((alone, arguments), otherwise=argument(whole))}
+        return {**described, **keys.choose_case((alone, arguments), otherwise=argument(whole))}
     listed = next((p for p in operation.params if p.kind == "p2p_ops"), None)
     if listed is not None:
         named = {
@@ -194,10 +194,10 @@ def action(operation: Operation, name: str) -> keys.Schema:
             "not": {**keys.MAPPING, "required": ["else"]},
             **keys.require_any(listed.name),
         }
-        return {**described, **keys.when((named, arguments), otherwise=argument(listed))}
+        return {**described, **keys.choose_case((named, arguments), otherwise=argument(listed))}
     if required or any_spelling:
         return {**described, **arguments, "examples": _examples(operation)}
-    return {**described, **keys.when((keys.kind("null"), {}), otherwise=arguments)}
+    return {**described, **keys.choose_case((keys.kind("null"), {}), otherwise=arguments)}
 
 
 def argument(param: Param) -> keys.Schema:
@@ -224,14 +224,16 @@ def _words(param: Param) -> keys.Schema:
         "anyOf": [{"enum": list(param.words)}, {"type": "string"}],
     }
     if not param.worded:
-        return keys.when((keys.MAPPING, keys.per_rank(one)), otherwise=one)
+        return keys.choose_case((keys.MAPPING, keys.describe_per_rank(one)), otherwise=one)
     worded = keys.close(
         {word: {**keys.TEXT, "x-is": "words_of", "title": "some text"} for word in param.worded},
         **{"x-is": "worded", "title": f"`{{{param.worded[0]}: text}}`, or one word: {plain}"},
         maxProperties=1,
     )
-    return keys.when(
-        (keys.require_any(*param.words), worded), (keys.MAPPING, keys.per_rank(one)), otherwise=one
+    return keys.choose_case(
+        (keys.require_any(*param.words), worded),
+        (keys.MAPPING, keys.describe_per_rank(one)),
+        otherwise=one,
     )
 
 
@@ -247,7 +249,7 @@ def _messages(param: Param) -> keys.Schema:
         arguments = keys.close(inner, **{"x-is": "arguments"}, required=needed)
         message = keys.close({word: arguments, **keys.BESIDE_MESSAGE}, **{"x-is": "message"})
         short.append((keys.require_any(word), message))
-    item = keys.when(
+    item = keys.choose_case(
         *short,
         (
             keys.MAPPING,
@@ -256,9 +258,9 @@ def _messages(param: Param) -> keys.Schema:
         otherwise=keys.kind("object", title="`{op: isend, tensor: x, peer: 1}`"),
     )
     listed = keys.lists(item)
-    return keys.when(
+    return keys.choose_case(
         (keys.LIST, listed),
-        (keys.MAPPING, keys.per_rank(listed)),
+        (keys.MAPPING, keys.describe_per_rank(listed)),
         otherwise=keys.kind("array", title="a list of isend and irecv"),
     )
 

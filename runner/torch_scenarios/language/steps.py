@@ -21,7 +21,7 @@ from torch_scenarios.language.keys import ACTIONS, BESIDE, BODY
 from torch_scenarios.language.names import INDEXED, police_length
 from torch_scenarios.language.use import inline, police_number
 from torch_scenarios.language.values import constant_value, expression
-from torch_scenarios.limits import beyond
+from torch_scenarios.limits import explain_bound
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Operation
@@ -128,7 +128,7 @@ def read_place(node: Node, context: Context) -> str | PerRank[str] | None:
     else: train.py:22}`.
     """
     if isinstance(node, Mapping):
-        return values.per_rank(node, context, _read_place)
+        return values.read_per_rank(node, context, _read_place)
     return _read_place(node, context) or None
 
 
@@ -278,7 +278,7 @@ def _values(node: Node, context: Context) -> Form:
     if count > context.limits.max_loop:
         context.problems.add(
             "loop_too_long",
-            f"this `for` runs {count} times; {beyond('max_loop', context.limits)}",
+            f"this `for` runs {count} times; {explain_bound('max_loop', context.limits)}",
             node.mark,
         )
     return form

@@ -34,7 +34,7 @@ from torch_scenarios.language.names import (
     police_name,
 )
 from torch_scenarios.language.validation import validate
-from torch_scenarios.limits import account, beyond
+from torch_scenarios.limits import account, explain_bound
 from torch_scenarios.source.tree import (
     Mapping,
     Node,
@@ -169,7 +169,7 @@ def permit(file: Scalar, context: Context) -> Path | None:
     if len(context.chain) > context.limits.max_use_depth:
         context.problems.add(
             "use_too_deep",
-            f"`use` is nested too deep: {beyond('max_use_depth', context.limits)}",
+            f"`use` is nested too deep: {explain_bound('max_use_depth', context.limits)}",
             file.mark,
         )
         return None
@@ -261,7 +261,7 @@ def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
 _MADE = frozenset({"computed name", "new group", *HANDLES})
 
 
-def all_definitions(tree: Mapping, context: Context) -> list[Definition]:
+def list_definitions(tree: Mapping, context: Context) -> list[Definition]:
     """Return every name that a file defines, or has others define, in the order of the file.
 
     `context` is the file's own, for what it uses is named relative to it.
@@ -339,7 +339,7 @@ def inline(
         return None
     inputs = read_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
-    found = all_definitions(tree, context.change(path=path, chain=(*context.chain, path)))
+    found = list_definitions(tree, context.change(path=path, chain=(*context.chain, path)))
     own = list_names(found, "computed name", *HANDLES, "new group", "loop variable", NUMBER)
     local = list_names(found, "loop variable", NUMBER)
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
@@ -384,7 +384,7 @@ def police_number(count: int, node: Node, context: Context) -> None:
     if count >= context.limits.max_file_steps:
         context.problems.add(
             "too_many_steps",
-            f"more steps than allowed: {beyond('max_file_steps', context.limits)}",
+            f"more steps than allowed: {explain_bound('max_file_steps', context.limits)}",
             node.mark,
         )
         context.problems.raise_any()

@@ -433,7 +433,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         if isinstance(node, Scalar) and node.value is None and self.here.sort in _EMPTY:
             code, message, hint = _EMPTY[self.here.sort]
         general = (code, message, hint) == _WRONG_KIND
-        meant = self._without_dashes() if general else None
+        meant = self._find_missing_dashes() if general else None
         if general and self.keyword == "type" and self._lacks_dashes():
             hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
             meant = self.node.words()[0].removeprefix("-")  # type: ignore[union-attr]  # a mapping
@@ -472,7 +472,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
                 return level
         return None
 
-    def _without_dashes(self) -> str | None:
+    def _find_missing_dashes(self) -> str | None:
         """Return the first key of a list of mappings where one mapping is wanted; else None."""
         node, kinds = self.node, self.part.get("type", ())
         if "object" not in kinds or "array" in kinds or not isinstance(node, Sequence):
@@ -759,7 +759,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
             unfit.append(value)
         return unfit
 
-    def _several_kinds(self, problems: Problems) -> list[Node]:
+    def _find_several_kinds(self, problems: Problems) -> list[Node]:
         assert isinstance(self.node, Mapping)
         problems.add(
             "bad_value",
@@ -809,7 +809,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         ("group", "oneOf"): _group_forms,
         ("group", "dependentRequired"): _group_keys,
         ("raised", "additionalProperties"): _report_unknown,
-        ("raised", "maxProperties"): _several_kinds,
+        ("raised", "maxProperties"): _find_several_kinds,
         ("group_name", "type"): _no_group_name,
         ("reduce_op", "anyOf"): _no_reduce_op,
         ("need", "enum"): _report_unknown,
@@ -1205,7 +1205,7 @@ def validate(tree: Node, problems: Problems) -> Node:
         if "expect" in names and not objects.isdisjoint(names[names.index("expect") :]):
             continue
         unfit.update(id(node) for node in found.note_wrong(problems))
-    return _without(tree, unfit) if unfit else tree
+    return _prune(tree, unfit) if unfit else tree
 
 
 def is_library(tree: Node) -> bool:
@@ -1232,17 +1232,15 @@ def _objects(tree: Node) -> set[str]:
     return set(held.words()) if isinstance(held, Mapping) else set()
 
 
-def _without(node: Node, unfit: set[int]) -> Node:
+def _prune(node: Node, unfit: set[int]) -> Node:
     """Return a tree without some of its nodes, each with the key that leads to it."""
     match node:
         case Sequence():
-            items = [_without(item, unfit) for item in node.items if id(item) not in unfit]
+            items = [_prune(item, unfit) for item in node.items if id(item) not in unfit]
             return Sequence(node.mark, items)
         case Mapping():
             entries = [
-                (key, _without(value, unfit))
-                for key, value in node.entries
-                if id(value) not in unfit
+                (key, _prune(value, unfit)) for key, value in node.entries if id(value) not in unfit
             ]
             return Mapping(node.mark, entries)
         case _:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
-from torch_scenarios.expressions.compile import COMPARE, alone, compile_expression
+from torch_scenarios.expressions.compile import COMPARE, compile_expression, explain_lone_word
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.expressions.params import Param
@@ -80,7 +80,7 @@ def substitute(node: Scalar, context: Context) -> str | None:
     return None if rewriter.failed else ast.unparse(ast.fix_missing_locations(rewritten))
 
 
-def with_groups(text: str, context: Context) -> str:
+def replace_groups(text: str, context: Context) -> str:
     """Return an expression with the group's name in place of a parameter that holds it.
 
         matrix: {g: [even, odd]}
@@ -333,7 +333,7 @@ def _compile(node: Scalar, context: Context) -> Expression | Constant:
         return FAILED
     try:
         compiled = compile_expression(
-            with_groups(text, context),
+            replace_groups(text, context),
             node.mark,
             groups=_groups(context),
             words=_words(context),
@@ -342,14 +342,14 @@ def _compile(node: Scalar, context: Context) -> Expression | Constant:
             limits=context.limits,
         )
     except ScenarioError as error:
-        context.problems.keep(map(_with_repair, error.problems))
+        context.problems.keep(map(_add_repair, error.problems))
         return FAILED
     if BACKEND in compiled.names:
         context.asked.add(BACKEND)
     return compiled
 
 
-def _with_repair(problem: Problem) -> Problem:
+def _add_repair(problem: Problem) -> Problem:
     """Return a problem of an expression, with the repair of a misspelt function."""
     covered = extent(problem.mark) if problem.mark is not None else None
     if problem.code != "unknown_function" or problem.mark is None or covered is None:
@@ -439,7 +439,7 @@ def unknown_name(
         )
         return
     if name in FIXED_WORDS:
-        context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
+        context.problems.add("fixed_word", explain_lone_word(name), place_of(name, node), COMPARE)
         return
     message = f"nothing defines the name `{name}`"
     instead = NAMES.get(name)
@@ -527,7 +527,9 @@ def constant_value(
                     place_of(name, node),
                 )
         elif name in FIXED_WORDS:
-            context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
+            context.problems.add(
+                "fixed_word", explain_lone_word(name), place_of(name, node), COMPARE
+            )
         else:
             _unknown_constant(name, node, context, extra or ())
     if unset:
@@ -626,7 +628,7 @@ def _police_rank(node: Node, context: Context) -> None:
         )
 
 
-def per_rank(
+def read_per_rank(
     node: Mapping,
     context: Context,
     build: Callable[[Node, Context], T],
@@ -668,7 +670,7 @@ def integer(node: Node, context: Context) -> Form:
     node, context = resolve_given(node, context, "integer")
     match node:
         case Mapping():
-            return per_rank(node, context, integer)
+            return read_per_rank(node, context, integer)
         case Scalar(value=str()):
             return expression(node, context)
         case _:
@@ -687,7 +689,7 @@ def numbers(node: Node, context: Context) -> Form:
         case Sequence():
             return read_list(node, context, expression_or_number)
         case Mapping():
-            return per_rank(node, context, numbers)
+            return read_per_rank(node, context, numbers)
         case _:
             return Constant(value=plain(node), mark=node.mark)
 
@@ -705,7 +707,7 @@ def integers(node: Node, context: Context) -> Form:
         case Sequence():
             return read_list(node, context, integer)
         case Mapping():
-            return per_rank(node, context, integers)
+            return read_per_rank(node, context, integers)
         case Scalar(value=str()):
             return expression(node, context)
         case Scalar():
@@ -813,7 +815,7 @@ def read_fixed_form(
     if isinstance(node, Scalar) and node.value is None:
         return Constant(value=None, mark=node.mark)
     if isinstance(node, Mapping):
-        return per_rank(
+        return read_per_rank(
             node,
             context,
             lambda item, there: read_fixed_form(item, there, known, code=code, what=what),
@@ -849,7 +851,7 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
     node, context = resolve_given(node, context, "seconds")
     match node:
         case Mapping():
-            return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
+            return read_per_rank(node, context, lambda item, there: seconds(item, there, what=what))
         case Scalar(value=str()):
             stated = _read_seconds(node, context)
             if stated is not None:
@@ -940,7 +942,7 @@ def value(node: Node, context: Context) -> Form:
         case Mapping() if is_long_form(node):
             return long_form(node, context)
         case Mapping():
-            return per_rank(node, context, value, keys=LONG_FORM)
+            return read_per_rank(node, context, value, keys=LONG_FORM)
 
 
 _LONG_KEYS = frozenset({*LONG_FORM, *TOLERANCES})
@@ -990,7 +992,7 @@ def placements(node: Node, context: Context) -> Form:
             )
             return ListForm(items=items, mark=node.mark)
         case Mapping():
-            return per_rank(node, context, placements)
+            return read_per_rank(node, context, placements)
         case Scalar():
             form = expression(node, context)
             if isinstance(form, Expression) and _is_one_placement(form.text, context):
@@ -1078,7 +1080,7 @@ def object_value(node: Node, context: Context) -> Form:
     """
     if _is_per_rank(node):
         assert isinstance(node, Mapping)
-        return per_rank(node, context, _plain)
+        return read_per_rank(node, context, _plain)
     return _plain(node, context)
 
 
@@ -1091,7 +1093,7 @@ def object_argument(node: Node, context: Context, param: Param) -> Form:
         return Constant(value=None, mark=node.mark)
     if _is_per_rank(node):
         assert isinstance(node, Mapping)
-        return per_rank(node, context, lambda item, there: object_argument(item, there, param))
+        return read_per_rank(node, context, lambda item, there: object_argument(item, there, param))
     return _plain(node, context)
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.minimize import reductions
-from torch_scenarios.minimize.reductions import removals, smaller_worlds, without_ranks
+from torch_scenarios.minimize.reductions import removals, remove_ranks, smaller_worlds
 from torch_scenarios.minimize.search import ExhaustedError, Progress, Search, ddmin
 from torch_scenarios.minimize.signature import (
     FaultSignature,
@@ -43,10 +43,10 @@ __all__ = [
     "ddmin",
     "minimize",
     "removals",
+    "remove_ranks",
     "run_oracle",
     "size_of",
     "smaller_worlds",
-    "without_ranks",
 ]
 
 #: coarse reductions first: what they take away, the fine ones need not look at

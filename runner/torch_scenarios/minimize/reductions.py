@@ -20,7 +20,7 @@ from torch_scenarios.errors import Edit
 from torch_scenarios.language.expectations import is_section
 from torch_scenarios.minimize.search import Search, ddmin
 from torch_scenarios.minimize.signature import RESTATED
-from torch_scenarios.source.edit import Span, line_end, line_start, spans, splice, without
+from torch_scenarios.source.edit import Span, line_end, line_start, remove_items, spans, splice
 
 # -------------------------------------------------------------------------------------------------
 # Reductions of the tree: whatever can be left out of a list or a mapping is, level by level.
@@ -174,7 +174,7 @@ def _edits(text: str, gone: dict[int, set[int]], parents: Sequence[Span]) -> lis
         if not numbers:
             continue
         if len(numbers) < len(parent.items) + len(parent.entries):
-            edits += without(text, parent, numbers)
+            edits += remove_items(text, parent, numbers)
         elif parent.kind == "sequence":
             return None
         else:
@@ -213,7 +213,7 @@ def one_case(text: str, number: int) -> str:
     edits: list[Edit] = []
     for values, kept in zip(lists, chosen, strict=True):
         gone = set(range(len(values.items))) - {kept}
-        edits += without(text, values, gone) if gone else []
+        edits += remove_items(text, values, gone) if gone else []
     return splice(text, edits)
 
 
@@ -253,9 +253,9 @@ def _inline(text: str, section: str, name: str) -> list[Edit] | None:
         return None
     edits = replace_name(text, _others(root, section, number), name, text[value.start : value.end])
     if len(found.entries) > 1:
-        return [*edits, *without(text, found, {number})]
+        return [*edits, *remove_items(text, found, {number})]
     position = root.entry(section)
-    return [*edits, *without(text, root, {position} if position is not None else set())]
+    return [*edits, *remove_items(text, root, {position} if position is not None else set())]
 
 
 def _others(root: Span, section: str, number: int) -> Iterator[Span]:
@@ -410,7 +410,7 @@ def resize(text: str, root: Span, size: int, smaller: int) -> list[Edit]:
     ]
     for span in _lists(root):
         if len(span.items) == size:
-            edits += without(text, span, set(range(smaller, size)))
+            edits += remove_items(text, span, set(range(smaller, size)))
     return edits
 
 
@@ -433,7 +433,7 @@ def _shorter(text: str, root: Span) -> list[Edit]:
     for span in _walk_spans(root):
         for number, (key, value) in enumerate(span.entries):
             if key.text == "ranks" and [item.text for item in value.items] == everyone:
-                found += without(text, span, {number})
+                found += remove_items(text, span, {number})
                 continue
             single = value.items if key.text == "ranks" else []
             if [inner.text for inner, _ in value.entries] in (["value"], ["else"]):
@@ -488,14 +488,14 @@ def smaller_worlds(text: str, count: int, kept: Sequence[int]) -> Iterator[str]:
     A step whose peer goes is left out, or has rank 0 as its peer.
     """
     for keep_peers in (False, True):
-        smaller = without_ranks(text, kept, keep_peers=keep_peers)
+        smaller = remove_ranks(text, kept, keep_peers=keep_peers)
         yield smaller
         resized = splice(smaller, resize(smaller, spans(smaller), count, len(kept)))
         if resized != smaller:
             yield resized
 
 
-def without_ranks(text: str, kept: Sequence[int], *, keep_peers: bool = False) -> str:
+def remove_ranks(text: str, kept: Sequence[int], *, keep_peers: bool = False) -> str:
     """Return the text of a world in which only some ranks are left, renumbered from 0.
 
     A step that names a rank which is gone as its peer or root goes with it, or with `keep_peers`
@@ -504,11 +504,11 @@ def without_ranks(text: str, kept: Sequence[int], *, keep_peers: bool = False) -
     world = spans(text).get("world_size")
     count = int(world.text) if world is not None else 0
     for rank in sorted(set(range(count)) - set(kept), reverse=True):
-        text = _without_rank(text, rank, keep_peers=keep_peers)
+        text = _remove_rank(text, rank, keep_peers=keep_peers)
     return text
 
 
-def _without_rank(text: str, rank: int, *, keep_peers: bool) -> str:
+def _remove_rank(text: str, rank: int, *, keep_peers: bool) -> str:
     root = spans(text)
     world = root.get("world_size")
     assert world is not None
@@ -549,8 +549,8 @@ class _RankRemoval(Struct, kw_only=True):
             self.edits = kept
             return True
         inside = [children[number][1] for number in gone]
-        self.edits = [edit for edit in self.edits if not _within(edit, inside)]
-        self.edits += without(self.text, span, gone)
+        self.edits = [edit for edit in self.edits if not _is_within(edit, inside)]
+        self.edits += remove_items(self.text, span, gone)
         return False
 
     def _key_below(self, span: Span, key: str, inner: str) -> str:
@@ -644,7 +644,7 @@ class _RankRemoval(Struct, kw_only=True):
         self.edits.append(Edit(start=span.start, end=span.end, text=text))
 
 
-def _within(edit: Edit, spans: Sequence[Span]) -> bool:
+def _is_within(edit: Edit, spans: Sequence[Span]) -> bool:
     return any(span.start <= edit.start and edit.end <= span.end for span in spans)
 
 
@@ -660,11 +660,11 @@ def _within(edit: Edit, spans: Sequence[Span]) -> bool:
 
 def reduce_meshes(search: Search) -> None:
     """Take slices away from meshes that hold the whole world, as long as one can go."""
-    while any(search.tries(smaller) for smaller in _without_slices(search.text)):
+    while any(search.tries(smaller) for smaller in _remove_slices(search.text)):
         pass
 
 
-def _without_slices(text: str) -> Iterator[str]:
+def _remove_slices(text: str) -> Iterator[str]:
     root = spans(text)
     world = root.get("world_size")
     if world is None or not world.text.isdigit():

@@ -110,7 +110,7 @@ def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
         if smaller is not None:
             kept, parts = smaller, 2
             continue
-        rest = (_without(kept, at, size) for at in range(0, len(kept), size))
+        rest = (_remove_items(kept, at, size) for at in range(0, len(kept), size))
         smaller = next((each for each in rest if each and holds(each)), None)
         if smaller is not None:
             kept, parts = smaller, max(parts - 1, 2)
@@ -121,5 +121,5 @@ def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
     return kept
 
 
-def _without(items: list[T], at: int, size: int) -> list[T]:
+def _remove_items(items: list[T], at: int, size: int) -> list[T]:
     return items[:at] + items[at + size :]

@@ -21,11 +21,11 @@ from torch_scenarios.source.edit import (
     Stated,
     fill,
     plain,
+    remove_items,
     selector,
     spans,
     splice,
     state_values,
-    without,
 )
 from torch_scenarios.verdict import Finding, Verdict
 
@@ -154,9 +154,9 @@ def bare(text: str, *, keep: bool = False) -> str:
     if not gone:
         return text
     if len(gone) < len(expect.entries):
-        return splice(text, without(text, expect, gone))
+        return splice(text, remove_items(text, expect, gone))
     number = root.entry("expect")
-    return splice(text, without(text, root, {number} if number is not None else set()))
+    return splice(text, remove_items(text, root, {number} if number is not None else set()))
 
 
 def restate(text: str, path: Path, limits: Limits) -> str:
@@ -179,7 +179,7 @@ def restate(text: str, path: Path, limits: Limits) -> str:
                 edits.append(fill(text, value, _write_mapping(state_values(found, {}), len(ranks))))
             else:
                 gone.add(number)
-    return splice(text, [*edits, *(without(text, expect, gone) if gone else [])])
+    return splice(text, [*edits, *(remove_items(text, expect, gone) if gone else [])])
 
 
 def _tell_end(word: str, rank: RankTrace) -> str | None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.expressions.arrays import Arrays
-from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, whole, wholes
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, take_integer, wholes
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.expressions.values import Constant, Expression, Form, ListForm, PerRank
 from torch_scenarios.limits import Limits, account
@@ -155,7 +155,7 @@ class _Stated:
         """Return an integer."""
         value = self._require_agreement(self._evaluate_on_ranks(form), form)
         try:
-            return whole(value)
+            return take_integer(value)
         except CANNOT_COMPUTE:
             raise self._refuse(value, form, "an integer") from None
 

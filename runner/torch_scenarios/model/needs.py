@@ -34,34 +34,40 @@ class Capability(Struct, frozen=True, kw_only=True):
     means: str
 
 
-def _of(level: str | None, means: str) -> Capability:
+def _make_capability(level: str | None, means: str) -> Capability:
     return Capability(level=level, means=means)
 
 
 #: every word of `needs:` and `LACKS`
 CAPABILITIES: Mapping[str, Capability] = {
-    "tags": _of("p2p", "a message carries a tag other than 0"),
-    "any_source": _of("p2p", "a receive names no sender"),
-    "objects": _of("objects", "Python objects are sent, or a checkpoint is planned"),
-    "async": _of("async", "a call returns before it is done, and is waited for"),
-    "coalesced": _of("collectives", "one collective takes several tensors"),
-    "batch": _of("p2p", "`batch_isend_irecv`: messages that start as one"),
-    "crossing_messages": _of(
+    "tags": _make_capability("p2p", "a message carries a tag other than 0"),
+    "any_source": _make_capability("p2p", "a receive names no sender"),
+    "objects": _make_capability("objects", "Python objects are sent, or a checkpoint is planned"),
+    "async": _make_capability("async", "a call returns before it is done, and is waited for"),
+    "coalesced": _make_capability("collectives", "one collective takes several tensors"),
+    "batch": _make_capability("p2p", "`batch_isend_irecv`: messages that start as one"),
+    "crossing_messages": _make_capability(
         "p2p", "first messages of two ranks cross, each sent before the other is received"
     ),
-    "subgroups": _of("groups", "a process group other than the world"),
-    "p2p": _of("p2p", "a message from one rank to another"),
-    "avg": _of("collectives", "the reduce op `avg`"),
-    "premul_sum": _of("collectives", "the reduce op `premul_sum`"),
-    "float16": _of("dtypes", "tensors of float16"),
-    "bfloat16": _of("dtypes", "tensors of bfloat16"),
-    "float8": _of("dtypes", "tensors of one of the four float8 dtypes"),
-    "complex": _of("dtypes", "tensors of complex64 or complex128"),
-    "uneven_split": _of("collectives", "a collective whose parts differ in size"),
-    "monitored_barrier": _of("errors", "`monitored_barrier`: a barrier that names who is missing"),
-    "timeouts": _of("errors", "a call that waits in vain raises: by its timeout, or for its peer"),
-    "abort": _of("hangs", "a call that blocks for good can be broken off, so that workers live on"),
-    "rpc": _of(None, "`torch.distributed.rpc`"),
+    "subgroups": _make_capability("groups", "a process group other than the world"),
+    "p2p": _make_capability("p2p", "a message from one rank to another"),
+    "avg": _make_capability("collectives", "the reduce op `avg`"),
+    "premul_sum": _make_capability("collectives", "the reduce op `premul_sum`"),
+    "float16": _make_capability("dtypes", "tensors of float16"),
+    "bfloat16": _make_capability("dtypes", "tensors of bfloat16"),
+    "float8": _make_capability("dtypes", "tensors of one of the four float8 dtypes"),
+    "complex": _make_capability("dtypes", "tensors of complex64 or complex128"),
+    "uneven_split": _make_capability("collectives", "a collective whose parts differ in size"),
+    "monitored_barrier": _make_capability(
+        "errors", "`monitored_barrier`: a barrier that names who is missing"
+    ),
+    "timeouts": _make_capability(
+        "errors", "a call that waits in vain raises: by its timeout, or for its peer"
+    ),
+    "abort": _make_capability(
+        "hangs", "a call that blocks for good can be broken off, so that workers live on"
+    ),
+    "rpc": _make_capability(None, "`torch.distributed.rpc`"),
 }
 
 #: the words that no analysis can refute of a program that sends messages, and of any

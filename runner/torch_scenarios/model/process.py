@@ -21,7 +21,7 @@ from torch_scenarios.expressions.evaluator import (
     no_part,
     numbers,
     refuse_store,
-    whole,
+    take_integer,
 )
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import (
@@ -800,7 +800,7 @@ class Process(Membership):
     def _index_handle(self, step: Step) -> str:
         """Return the name of a handle with the value of its index."""
         index = self.evaluate(step.handle_index)
-        number = self._guard(partial(whole, index), step.mark)
+        number = self._guard(partial(take_integer, index), step.mark)
         return f"{step.handle}[{number}]"
 
     def keep(self, call: Call) -> None:

@@ -41,14 +41,14 @@ def is_array(value: Value) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
-def as_numbers(value: Value) -> NDArray[Any] | None:
+def read_numbers(value: Value) -> NDArray[Any] | None:
     """Return a number, nested lists of numbers or an array as an array; None for anything else.
 
     Integers beyond 64 bits stay Python's own, so that nothing is rounded before it is compared.
 
-    >>> as_numbers([1, 2]), as_numbers("1") is None, as_numbers([[1], [2, 3]]) is None
+    >>> read_numbers([1, 2]), read_numbers("1") is None, read_numbers([[1], [2, 3]]) is None
     (array([1, 2]), True, True)
-    >>> as_numbers(2**70).dtype
+    >>> read_numbers(2**70).dtype
     dtype('O')
     """
     if is_array(value):
@@ -84,7 +84,7 @@ def is_tensors(value: Value) -> bool:
     return isinstance(value, list | tuple) and any(is_array(x) or is_tensors(x) for x in value)
 
 
-def same(left: Value, right: Value) -> bool:
+def are_identical(left: Value, right: Value) -> bool:
     """Return whether two values are equal to the bit: the quick answer for most."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return (
@@ -337,7 +337,7 @@ def propagate_error(runs: list[Any]) -> Any:
     if not runs or any(each is None for each in runs):
         return None
     apart = [_measure_distance(runs[0], each) for each in runs[1:]]
-    return None if any(each is None for each in apart) else _most(apart)
+    return None if any(each is None for each in apart) else _find_most(apart)
 
 
 def _measure_distance(one: Any, two: Any) -> Any:
@@ -351,9 +351,9 @@ def _measure_distance(one: Any, two: Any) -> Any:
         return np.nan_to_num(np.abs(wide(one) - wide(two)), nan=0.0, posinf=0.0)
 
 
-def _most(apart: list[Any]) -> Any:
+def _find_most(apart: list[Any]) -> Any:
     if isinstance(apart[0], list):
-        return [_most(list(parts)) for parts in zip(*apart, strict=True)]
+        return [_find_most(list(parts)) for parts in zip(*apart, strict=True)]
     return 2 * np.max(np.stack(apart), axis=0)
 
 

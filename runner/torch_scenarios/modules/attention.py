@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from torch_scenarios.errors import DataError
-from torch_scenarios.modules.base import Array, Layer, Params, Weighed, below, inner, last
+from torch_scenarios.modules.base import (
+    Array,
+    Layer,
+    Params,
+    Weighed,
+    check_features,
+    inner,
+    prefix_names,
+)
 from torch_scenarios.modules.linear import Linear
 
 #: its layers, in torch's order: three of the input, and the one of the output
@@ -101,7 +109,7 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
         found: list[dict[str, Array]] = [{} for _ in of_exit[1:3]]
         for label, parts in listed:
             for known, part in zip(found, parts, strict=True):
-                known.update(below(label, part))
+                known.update(prefix_names(label, part))
         return dx, found
 
     def attend(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
@@ -160,7 +168,7 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The same."""
-        last(shape, self.embed_dim, self.name)
+        check_features(shape, self.embed_dim, self.name)
         if len(shape) != 3:
             message = f"{self.name} takes [batch, positions, features], and gets {list(shape)}"
             raise DataError(message)

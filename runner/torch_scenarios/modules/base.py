@@ -157,7 +157,7 @@ def _names_below(names: tuple[str, ...], label: str) -> tuple[tuple[str, str], .
     return tuple((name, name[len(start) :]) for name in names if name.startswith(start))
 
 
-def below(label: str, found: Params) -> dict[str, Array]:
+def prefix_names(label: str, found: Params) -> dict[str, Array]:
     """Return what a layer has of each parameter, by the names that they have above its label."""
     return {f"{label}.{name}": value for name, value in found.items()}
 
@@ -177,7 +177,7 @@ def flat(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
-def last(shape: tuple[int, ...], wanted: int, what: str) -> None:
+def check_features(shape: tuple[int, ...], wanted: int, what: str) -> None:
     """Raise DataError where the last dimension is not as wide as a layer takes it."""
     if not shape or shape[-1] != wanted:
         message = f"{what} takes {wanted} features, and gets an input of {list(shape)}"

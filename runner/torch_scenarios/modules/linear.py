@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch_scenarios.modules.base import Array, Layer, Params, flat, last
+from torch_scenarios.modules.base import Array, Layer, Params, check_features, flat
 
 
 class Linear(Layer, frozen=True, kw_only=True):
@@ -48,5 +48,5 @@ class Linear(Layer, frozen=True, kw_only=True):
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The last dimension becomes `out_features`."""
-        last(shape, self.in_features, self.name)
+        check_features(shape, self.in_features, self.name)
         return (*shape[:-1], self.out_features)

@@ -10,8 +10,8 @@ from torch_scenarios.modules.base import (
     Array,
     Layer,
     Params,
+    check_features,
     flat,
-    last,
     normalise,
     terms_of_normalised,
 )
@@ -59,5 +59,5 @@ class RMSNorm(Layer, frozen=True, kw_only=True):
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The same."""
-        last(shape, self.normalized_shape, self.name)
+        check_features(shape, self.normalized_shape, self.name)
         return shape

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from torch_scenarios.errors import DataError
-from torch_scenarios.modules.base import Array, Layer, Params, Weighed, below, inner
+from torch_scenarios.modules.base import Array, Layer, Params, Weighed, inner, prefix_names
 
 
 class Sequential(Layer, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Sequential(Layer, frozen=True, kw_only=True):
         grads: dict[str, Array] = {}
         for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
             dy, found = layer.backward(inner(params, label), kept, dy)
-            grads |= below(label, found)
+            grads |= prefix_names(label, found)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
 
     def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
@@ -93,8 +93,8 @@ class Sequential(Layer, frozen=True, kw_only=True):
         sizes: dict[str, Array] = {}
         for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
             dy, found, weights, size = layer.weigh(inner(params, label), kept, dy, size)
-            grads |= below(label, found)
-            sizes |= below(label, weights)
+            grads |= prefix_names(label, found)
+            sizes |= prefix_names(label, weights)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}, sizes, size
 
     def build(self, nn: Any) -> Any:
@@ -153,7 +153,7 @@ class LowPrecision(Sequential, frozen=True, kw_only=True):
         for (label, layer), each in zip(reversed(self.layers), reversed(kept), strict=True):
             dy, found = layer.backward(inner(params, label), each, dy)
             dy = self.round(dy)
-            grads |= below(label, {name: self.round(value) for name, value in found.items()})
+            grads |= prefix_names(label, {name: self.round(value) for name, value in found.items()})
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
 
 

@@ -236,7 +236,7 @@ def measure_pickle(value: Any) -> int | None:
     return len(file.getvalue())
 
 
-def all_pickled(values: Iterable[Any]) -> list[int] | None:
+def measure_pickles(values: Iterable[Any]) -> list[int] | None:
     """Return the bytes of each value's pickle; None where one is not known."""
     found = [measure_pickle(value) for value in values]
     sizes = [size for size in found if size is not None]

@@ -12,7 +12,7 @@ from torch_scenarios.operations.base import (
     Entry,
     Refusal,
     TensorCall,
-    all_pickled,
+    measure_pickles,
 )
 from torch_scenarios.operations.checks import refuse_argument
 
@@ -72,7 +72,7 @@ steps:
     def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
         """The lengths, then the pickles, one after the other."""
         n, root = len(entries), self.root(entries[0])
-        sizes = all_pickled(entries[root]["object_list"])
+        sizes = measure_pickles(entries[root]["object_list"])
         if sizes is None:
             return ()
         last = (root - 1) % n

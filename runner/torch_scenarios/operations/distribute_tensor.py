@@ -20,9 +20,9 @@ from torch_scenarios.operations.placement import (
     encode,
     layout_name,
     normalise,
-    of_torch,
     partition,
     placement_of,
+    read_torch_placements,
     unplaceable,
 )
 
@@ -114,7 +114,7 @@ class MeshTensor(Struct, frozen=True, kw_only=True):
 def keep_dtensor(caller: Caller, name: str, dtensor: Any, mesh: str) -> None:
     """Let a name hold the local tensor of a DTensor, in the worker."""
     caller.hold(name, dtensor.to_local())
-    _keep_code(caller, name, of_torch(dtensor) or ())
+    _keep_code(caller, name, read_torch_placements(dtensor) or ())
     caller.layouts[name] = MeshTensor(mesh=mesh, dtensor=dtensor)
 
 
@@ -205,7 +205,7 @@ steps:
         if entry["communicate"]:
             local = yield from layout.distribute(entry["local"])
         else:
-            local = _own_part(layout, entry["local"])
+            local = _take_own_part(layout, entry["local"])
         return layout, local
 
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
@@ -240,7 +240,7 @@ def layout_of(entry: Entry, shape: tuple[int, ...]) -> Layout:
     )
 
 
-def _own_part(layout: Layout, tensor: Any) -> Any:
+def _take_own_part(layout: Layout, tensor: Any) -> Any:
     local = tensor
     for dim, placement in enumerate(layout.placements):
         group = layout.groups[dim]

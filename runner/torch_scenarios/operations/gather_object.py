@@ -13,7 +13,7 @@ from torch_scenarios.operations.base import (
     Entry,
     Refusal,
     TensorCall,
-    all_pickled,
+    measure_pickles,
 )
 from torch_scenarios.operations.checks import refuse_argument
 
@@ -94,7 +94,7 @@ steps:
 
     def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
         """The lengths from all to all, then the pickles, each as long as the longest."""
-        sizes = all_pickled(entry["obj"] for entry in entries)
+        sizes = measure_pickles(entry["obj"] for entry in entries)
         if sizes is None:
             return ()
         n, own = len(entries), max(sizes)

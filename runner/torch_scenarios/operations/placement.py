@@ -179,7 +179,7 @@ class Layout(Struct, frozen=True, kw_only=True):
             if placement.is_shard:
                 local = yield from _scatter(placement.dim, group, self.at(dim), local)
                 continue
-            local = yield from _from_first(group, local)
+            local = yield from _broadcast_first(group, local)
             if placement.is_partial:
                 local = partition(placement.op, group.size, local)
         return local
@@ -188,7 +188,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         """Broadcast along each mesh dimension that replicates: `from_local(run_check=True)`."""
         for dim, placement in enumerate(self.placements):
             if not placement.is_shard and not placement.is_partial:
-                local = yield from _from_first(self.groups[dim], local)
+                local = yield from _broadcast_first(self.groups[dim], local)
         return local
 
     def replace_placements(self, goal: Sequence[Placement]) -> Layout:
@@ -259,23 +259,23 @@ def decode(row: Sequence[int]) -> tuple[Placement, ...] | None:
     if count == ABSENT:
         return None
     pairs = zip(row[1 : 1 + 2 * count : 2], row[2 : 2 + 2 * count : 2], strict=True)
-    return tuple(_of_code(_KINDS[int(kind)], int(of)) for kind, of in pairs)
+    return tuple(_decode_placement(_KINDS[int(kind)], int(of)) for kind, of in pairs)
 
 
-def _of_code(kind: str, of: int) -> Placement:
+def _decode_placement(kind: str, of: int) -> Placement:
     if kind == _PARTIAL:
         return partial_of(PARTIAL_OPS[of])
     return shard(of) if kind == _SHARD else REPLICATE
 
 
-def of_torch(tensor: object) -> tuple[Placement, ...] | None:
+def read_torch_placements(tensor: object) -> tuple[Placement, ...] | None:
     """Return how a tensor of torch's lies; None where there is none, nothing where it is plain."""
     if tensor is None:
         return None
-    return tuple(_of_torch(each) for each in getattr(tensor, "placements", ()))
+    return tuple(_read_torch_placement(each) for each in getattr(tensor, "placements", ()))
 
 
-def _of_torch(placement: Any) -> Placement:
+def _read_torch_placement(placement: Any) -> Placement:
     if placement.is_shard() or hasattr(placement, "split_factor"):
         return shard(placement.dim)
     return partial_of(str(placement.reduce_op)) if placement.is_partial() else REPLICATE
@@ -381,7 +381,7 @@ def _scatter(dim: int, group: Group, at: int, tensor: Array) -> Moving:
     return cut(mine, dim, (sizes[at],), 0)
 
 
-def _from_first(group: Group, tensor: Array) -> Moving:
+def _broadcast_first(group: Group, tensor: Array) -> Moving:
     result = tensor.copy()
     yield call("broadcast", group, tensor=result, group_src=0)
     return result

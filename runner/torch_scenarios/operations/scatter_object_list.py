@@ -12,7 +12,7 @@ from torch_scenarios.operations.base import (
     Entry,
     Refusal,
     TensorCall,
-    all_pickled,
+    measure_pickles,
 )
 from torch_scenarios.operations.checks import refuse_argument, refuse_length
 
@@ -82,7 +82,7 @@ steps:
     def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
         """The greatest length, the pickles, each as long as the longest, and their lengths."""
         n, root = len(entries), self.root(entries[0])
-        sizes = all_pickled(entries[root][IN])
+        sizes = measure_pickles(entries[root][IN])
         if sizes is None:
             return ()
         last = (root - 1) % n

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from torch_scenarios.expressions.evaluator import whole
+from torch_scenarios.expressions.evaluator import take_integer
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Constant, Form
 from torch_scenarios.operations.base import Caller, Entry, Waiting
@@ -87,5 +87,5 @@ def parts_of(named: Any) -> tuple[str, ...]:
     if isinstance(named, str):
         return (named,)
     return tuple(
-        each if isinstance(each, str) else f"{each[0]}[{whole(each[1])}]" for each in named
+        each if isinstance(each, str) else f"{each[0]}[{take_integer(each[1])}]" for each in named
     )

@@ -23,7 +23,7 @@ from torch_scenarios.errors import (
     make_warning,
 )
 from torch_scenarios.language.document import cases_as_written
-from torch_scenarios.limits import DEFAULT, Limits, OverdueError, beyond, open_account
+from torch_scenarios.limits import DEFAULT, Limits, OverdueError, explain_bound, open_account
 from torch_scenarios.model.needs import CAPABILITIES, Lacks, word_lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
@@ -78,9 +78,9 @@ def analyse(
                 limits=limits,
                 cases_of=cases_as_written,
             )
-        verdict = _with_refuted(predicted, verdict)
+        verdict = _warn_of_refuted(predicted, verdict)
         if asked and lacked:
-            verdict = _with_lacking(asked, lacked, scenario, predicted, verdict)
+            verdict = _warn_of_lacking(asked, lacked, scenario, predicted, verdict)
         if torch is not None:
             verdict = _check_version(scenario, torch, verdict)
     except OverdueError as error:
@@ -125,7 +125,7 @@ def find_lacks(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str,
     return tuple(lacked)
 
 
-def _with_lacking(
+def _warn_of_lacking(
     backend: str, lacked: tuple[str, ...], scenario: Scenario, predicted: Trace, verdict: Verdict
 ) -> Verdict:
     """Add a warning that a backend lacks what a case needs, with what it makes of the program.
@@ -148,7 +148,7 @@ def _with_lacking(
     return replace(verdict, warnings=(*verdict.warnings, warned))
 
 
-def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
+def _warn_of_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
     """Add a warning for each word that a file states and its program does not use."""
     refuted = () if predicted.needs is None else predicted.needs.refuted
     warned = [
@@ -215,7 +215,7 @@ def _refuse_size(held: int, limits: Limits, scenario: Scenario) -> Problem | Non
     if held <= limits.max_run_bytes:
         return None
     message = (
-        f"in a run its ranks hold {held} bytes: {beyond('max_run_bytes', limits)}; "
+        f"in a run its ranks hold {held} bytes: {explain_bound('max_run_bytes', limits)}; "
         "`scenario check` checks it without one"
     )
     return Problem(code="too_much_memory", message=message, mark=scenario.mark)
@@ -287,7 +287,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     try:
         lacks = getattr(executor, "lacks", lacks)
         if lacks:
-            predicted = with_needs(plan, predicted, lacks, analysis.limits)
+            predicted = add_needs(plan, predicted, lacks, analysis.limits)
         observed = executor.run(plan, predicted)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
@@ -311,8 +311,8 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
             except Exception as error:  # noqa: BLE001 -- as in the analysis
                 verdict = our_fault("verdict", error)
             judged_s = time.perf_counter() - began
-    verdict = _with_refuted(
-        predicted, _with_lacks(analysis.scenario.case, predicted, verdict, lacks.declared)
+    verdict = _warn_of_refuted(
+        predicted, _apply_lacks(analysis.scenario.case, predicted, verdict, lacks.declared)
     )
     verdict = verdict.strict() if analysis.strict else verdict
     duration_s = max(0.0, ran_s - ready_s) + judged_s
@@ -360,7 +360,7 @@ def _allow_buffers(
     )
 
 
-def with_needs(plan: Plan, predicted: Trace, lacks: Lacks, limits: Limits) -> Trace:
+def add_needs(plan: Plan, predicted: Trace, lacks: Lacks, limits: Limits) -> Trace:
     """Return what is predicted, with what the case needs of that which a run may lack.
 
     A backend that lacks a word in general may be forecast to do without it in this case: such words
@@ -401,7 +401,7 @@ def needs_of(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[str, ...] | 
 VALUES = frozenset({"value_differs", "shape_differs", "dtype_differs", "value_missing"})
 
 
-def _with_lacks(
+def _apply_lacks(
     case: str, predicted: Trace, verdict: Verdict, declared: Mapping[str, str]
 ) -> Verdict:
     """Return UNSUPPORTED where a case needs what a plugin declares that it lacks.

@@ -24,7 +24,7 @@ from torch_scenarios.errors import ScenarioError
 from torch_scenarios.files import read_file
 from torch_scenarios.limits import (
     Limits,
-    beyond,
+    explain_bound,
     freeze_objects,
     pause_collector,
     session,
@@ -328,7 +328,7 @@ def _make_result(outline: Outline, judged: _JudgedCase) -> Result:
 
 def _report_unreached(limits: Limits) -> Verdict:
     """Return the verdict on a case that the session had no time for."""
-    reason = f"there was no time left for it: {beyond('max_total_seconds', limits)}"
+    reason = f"there was no time left for it: {explain_bound('max_total_seconds', limits)}"
     return Verdict(status="INCONCLUSIVE", reason=reason)
 
 

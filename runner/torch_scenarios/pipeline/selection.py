@@ -345,7 +345,7 @@ def file_loader(
         path, places = files.found[number]
         try:
             cases = _read(path, selection, text)
-            cases = with_timeout(cases, selection.timeout_s)
+            cases = replace_timeout(cases, selection.timeout_s)
         except OverdueError as error:
             return _report_unread(path, overdue(error))
         except ScenarioError as error:
@@ -410,7 +410,9 @@ def _make_filter(selection: results.Selection) -> Callable[[Sequence[Scenario]],
         raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
 
 
-def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tuple[Scenario, ...]:
+def replace_timeout(
+    scenarios: tuple[Scenario, ...], timeout_s: float | None
+) -> tuple[Scenario, ...]:
     """Return the scenarios with another process-group timeout, in seconds; None keeps their own.
 
     It is replaced before the analysis, which must know when a blocked call gives up.

@@ -27,7 +27,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import analyse, execute, overdue, result_of
 from torch_scenarios.pipeline.results import Analysis, Result
 from torch_scenarios.pipeline.run import TRIES
-from torch_scenarios.pipeline.selection import with_timeout
+from torch_scenarios.pipeline.selection import replace_timeout
 from torch_scenarios.report.text import details, write_warning
 from torch_scenarios.verdict import Verdict
 
@@ -344,7 +344,7 @@ class ScenarioFile(pytest.File):
         """Yield its cases, or one item that tells what is wrong with it."""
         asked = {inside for path, inside in find_named_paths(self.config) if path == self.path}
         try:
-            scenarios = with_timeout(
+            scenarios = replace_timeout(
                 load(show_path(self.path), limits=limits_of(self.config)), timeout_s(self.config)
             )
         except (ScenarioError, OverdueError) as error:
@@ -424,10 +424,10 @@ class ScenarioItem(_Item):
 
     def setup(self) -> None:
         """See that the session's workers are on their way, and analyse meanwhile."""
-        warm_of(self.config).begin(self._ahead())
+        warm_of(self.config).begin(self._list_coming())
         self.analyse()
 
-    def _ahead(self) -> Iterator[ScenarioItem]:
+    def _list_coming(self) -> Iterator[ScenarioItem]:
         """Yield the items that are surely to come: none under pytest-xdist, which deals them."""
         if hasattr(self.config, "workerinput"):
             return
@@ -608,7 +608,7 @@ class RunScenario:
         """
         texts = {name: _yaml(value) for name, value in (sets or {}).items()}
         try:
-            loaded = with_timeout(self._load(source, texts), timeout_s(self._config))
+            loaded = replace_timeout(self._load(source, texts), timeout_s(self._config))
             scenario = _choose_case(loaded, case)
         except ScenarioError as error:
             name = str(source) if _is_path(source) else self._node.nodeid

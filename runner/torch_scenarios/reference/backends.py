@@ -30,9 +30,15 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import CreationPost, MessagePost, Work
-from torch_scenarios.reference.schedules import ExaminedRun, may_stand, rank_trace, rest, same
+from torch_scenarios.reference.schedules import (
+    ExaminedRun,
+    are_same_values,
+    may_stand,
+    rank_trace,
+    rest,
+)
 from torch_scenarios.reference.semantics import Buffer, Semantics, find_semantics
-from torch_scenarios.reference.symptoms import odd_first, place, several
+from torch_scenarios.reference.symptoms import list_ranks, odd_first, place
 from torch_scenarios.reference.waits import messages_of
 from torch_scenarios.vocabulary import OUTCOMES
 
@@ -128,12 +134,12 @@ def _tell_reused_names(main: ExaminedRun) -> Iterator[str]:
     """Tell of groups that only their members create, under a name that one of them has used."""
     for call, ranks in _sort_by_step(post.call for post in main.simulation.creations.reused):
         yield (
-            f"{call} takes the name of a group that {several(ranks)} made with the same members "
+            f"{call} takes the name of a group that {list_ranks(ranks)} made with the same members "
             "and destroyed: it may find their old addresses"
         )
     for call, ranks in _sort_by_step(main.simulation.creations.refused):
         yield (
-            f"{call} takes the name of a group that {several(ranks)} made with the same members "
+            f"{call} takes the name of a group that {list_ranks(ranks)} made with the same members "
             "before another was destroyed: no rank can be in two groups of one name"
         )
 
@@ -743,6 +749,8 @@ def _is_redundant(predicted: Trace, made: Trace) -> bool:
         for event, other in zip(mine.events, theirs.events, strict=True):
             if event.state != other.state or event.writes.keys() != other.writes.keys():
                 return False
-            if not all(same(value, other.writes[name]) for name, value in event.writes.items()):
+            if not all(
+                are_same_values(value, other.writes[name]) for name, value in event.writes.items()
+            ):
                 return False
     return True

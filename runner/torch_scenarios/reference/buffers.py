@@ -36,9 +36,9 @@ from torch_scenarios.reference.state import (
     arrays_of,
     byte_span,
     find_undefined,
+    forget_undefined,
     leave_undefined,
     measure,
-    now_defined,
     overlap,
     span_of,
 )
@@ -112,7 +112,7 @@ def check(state: RankState, call: Call) -> bool:
     """
     operation = call.operation
     assert operation is not None
-    raced = isinstance(operation, PointToPoint) and _with_itself(state, call)
+    raced = isinstance(operation, PointToPoint) and _races_with_itself(state, call)
     if not state.open_accesses and not state.process.undefined:
         return raced
     for memory, names, reads, writes in _uses(call):
@@ -200,7 +200,7 @@ def uses(state: RankState, work: Work) -> Iterator[InFlightAccess]:
             yield InFlightAccess(work=work, memory=memory, names=touched, writes=writes, whole=True)
 
 
-def _with_itself(state: RankState, call: Call) -> bool:
+def _races_with_itself(state: RankState, call: Call) -> bool:
     """Find messages of one call of which one is stored where another is sent, or stored."""
     assert isinstance(call.operation, PointToPoint)
     messages = call.operation.messages(call.entry)
@@ -244,7 +244,7 @@ def note_store(
     elif cause is not None:
         process.undefined[name] = leave_undefined(process, name, part, cause)
     else:
-        now_defined(process, (name,), part)
+        forget_undefined(process, (name,), part)
 
 
 def _find_clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:
@@ -268,7 +268,7 @@ def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
 
 def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool) -> bool:
     raced = False
-    near = state.open_accesses.near(memory)
+    near = state.open_accesses.find_near(memory)
     state.ledger.account.spend(LOOK_WORK * len(near), call.step.mark)
     for access in near:
         if clash(writes, access.writes) and overlap(access.memory, memory):

@@ -451,7 +451,7 @@ class CollectiveMatches:
             match.hopeful.clear()
 
 
-def apart(plan: Plan, one: Step, other: Step) -> bool:
+def are_unlikely_pair(plan: Plan, one: Step, other: Step) -> bool:
     """Whether two steps that met in a collective are likely to be no pair.
 
     They stand at different places, carry tensors of different names, and no expectation reads

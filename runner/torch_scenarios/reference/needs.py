@@ -76,14 +76,14 @@ def derive(plan: Plan, predicted: Trace, limits: Limits = DEFAULT) -> Needs:
         if _crosses(run, found):
             found["crossing_messages"] |= found["p2p"]
         run.simulation.dissolve()
-    for word, indexes in _of_the_file(scenario):
+    for word, indexes in _find_file_needs(scenario):
         found[word] |= indexes
-    for word, index in _of_the_end(predicted):
+    for word, index in _find_end_needs(predicted):
         found[word].add(index)
-    return _with_stated(scenario, found, behind)
+    return _add_stated(scenario, found, behind)
 
 
-def _with_stated(scenario: Scenario, found: Mapping[str, set[int]], behind: set[str]) -> Needs:
+def _add_stated(scenario: Scenario, found: Mapping[str, set[int]], behind: set[str]) -> Needs:
     """Add what the file states, apart from what the program is known not to use."""
     steps = {word: frozenset(found[word]) for word in CAPABILITIES if word in found}
     possible = {*steps, *behind, *OPEN}
@@ -113,13 +113,13 @@ def words_of(call: Call) -> Iterator[str]:
     if isinstance(operation, GroupCreation) or entry.group.name != WORLD:
         yield "subgroups"
     if isinstance(operation, PointToPoint):
-        yield from _of_messages(operation, entry)
-    yield from _of_arguments(entry)
+        yield from _find_message_needs(operation, entry)
+    yield from _find_argument_needs(entry)
     if isinstance(operation, Collective) and operation.name not in WORDS and _is_uneven(entry):
         yield "uneven_split"
 
 
-def _of_messages(operation: PointToPoint, entry: Entry) -> Iterator[str]:
+def _find_message_needs(operation: PointToPoint, entry: Entry) -> Iterator[str]:
     yield "p2p"
     for message in operation.messages(entry):
         if message.tag:
@@ -128,7 +128,7 @@ def _of_messages(operation: PointToPoint, entry: Entry) -> Iterator[str]:
             yield "any_source"
 
 
-def _of_arguments(entry: Entry) -> Iterator[str]:
+def _find_argument_needs(entry: Entry) -> Iterator[str]:
     op = entry.arguments.get("op")
     if isinstance(op, PremulSum):
         yield "premul_sum"
@@ -175,7 +175,7 @@ def _crosses(run: ExaminedRun, found: Mapping[str, set[int]]) -> bool:
     return ends and plain and bool(hosts_of(run, CONNECTING).standing)
 
 
-def _of_the_file(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
+def _find_file_needs(scenario: Scenario) -> Iterator[tuple[str, frozenset[int]]]:
     """Yield what is there before a rank takes its first step, or is made of several calls."""
     if scenario.groups:
         yield "subgroups", frozenset()
@@ -197,7 +197,7 @@ def _states_in_vain(step: Step) -> bool:
     return any(spec and spec.kinds and IN_VAIN.issuperset(spec.kinds) for spec in specs)
 
 
-def _of_the_end(predicted: Trace) -> Iterator[tuple[str, int]]:
+def _find_end_needs(predicted: Trace) -> Iterator[tuple[str, int]]:
     """Yield what a backend must do for the program to end as it is predicted."""
     for rank in predicted.ranks:
         event = rank.events[-1] if len(rank.events) else None

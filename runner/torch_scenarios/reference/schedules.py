@@ -356,7 +356,7 @@ class _Search:
         self.runs: list[ExaminedRun] = []
         self._asked = plan, arrays, semantics
         self._limits, self._observed = limits, observed
-        chooses = _from_anyone(plan) or plan.scenario.functions
+        chooses = _receives_from_anyone(plan) or plan.scenario.functions
         self._reads = Reads(plan) if chooses else None
         self._path: list[_Node] = []
         self._known: dict[Hashable, list[_Known]] = {}
@@ -587,7 +587,7 @@ def _sends(simulation: Simulation) -> list[MessagePost]:
     return sorted(posts, key=lambda post: post.order)
 
 
-def _from_anyone(plan: Plan) -> bool:
+def _receives_from_anyone(plan: Plan) -> bool:
     """Whether some step may receive from anyone."""
     return any(
         isinstance(step.operation, PointToPoint)
@@ -819,12 +819,12 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def same(one: Any, two: Any) -> bool:
+def are_same_values(one: Any, two: Any) -> bool:
     """Return whether two values of a trace are the same to the bit (NaN equals NaN)."""
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
         return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
     if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(same, one, two))
+        return len(one) == len(two) and all(map(are_same_values, one, two))
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         return False
     return bool(one == two)

@@ -21,7 +21,7 @@ from torch_scenarios.limits import (
     BoundError,
     Limits,
     account,
-    beyond,
+    explain_bound,
     open_account,
     pause_collector,
 )
@@ -33,10 +33,10 @@ from torch_scenarios.operations.base import RemoteCall
 from torch_scenarios.reference import schedules
 from torch_scenarios.reference.backends import Forecasts, JointRun
 from torch_scenarios.reference.diagnoses import diagnose
-from torch_scenarios.reference.matching import HistoryMissingError, apart
+from torch_scenarios.reference.matching import HistoryMissingError, are_unlikely_pair
 from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import RankState
-from torch_scenarios.reference.symptoms import Symptom, place, several
+from torch_scenarios.reference.symptoms import Symptom, list_ranks, place
 from torch_scenarios.reference.walk import Simulation, StartState
 
 #: ranks from which on it pays to take a step for all of them at once
@@ -109,7 +109,9 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
-    bounds = (f"not every matching was explored: {beyond(bounded, limits)}",) if bounded else ()
+    bounds = (
+        (f"not every matching was explored: {explain_bound(bounded, limits)}",) if bounded else ()
+    )
     events = schedules.agreed(orders)
     made = Trace(
         backend="reference",
@@ -157,14 +159,14 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
         group = call.entry.group.name
         yield make_warning(
             "outside_of_group",
-            f"{several(sorted(calls))} {'takes' if len(calls) == 1 else 'take'} `{call.label}` "
+            f"{list_ranks(sorted(calls))} {'takes' if len(calls) == 1 else 'take'} `{call.label}` "
             f"outside of the group {group}: it does nothing there",
             call.step.mark,
             f"leave `ranks:` out, so that the members of {group} take it, or let it select members "
             "only",
         )
     for one, other in simulation.together.values():
-        if apart(simulation.plan, one.call.step, other.call.step):
+        if are_unlikely_pair(simulation.plan, one.call.step, other.call.step):
             yield make_warning(
                 "steps_apart",
                 f"two steps meet in one collective: `{one.call.label}`{place(one)} on rank "

@@ -238,7 +238,9 @@ class Reads:
         scenario, self._size = plan.scenario, plan.world_size
         self._steps: dict[int, tuple[frozenset[str], frozenset[str], frozenset[str]]] = {}
         steps = steps_of(scenario.steps)
-        chosen = {name for step in steps for form in (step.ranks, step.over) for name in _of(form)}
+        chosen = {
+            name for step in steps for form in (step.ranks, step.over) for name in _find_names(form)
+        }
         finals = (scenario.expect, *scenario.expect.merged.values())
         stated = {name for final in finals for name in _find_stated(final.at_end)}
         #: read at any time, and read at the end
@@ -251,20 +253,20 @@ class Reads:
 
     def find_given(self, rank: int, step: Step) -> Access:
         """Return what a rank's call reads; a receive does not read its buffer."""
-        return frozenset((rank, name) for name in self._of(step)[0]), NOTHING
+        return frozenset((rank, name) for name in self._find_accesses(step)[0]), NOTHING
 
     def find_stated(self, rank: int, step: Step) -> Access:
         """Return what is stated beside a step."""
-        _, stated, before = self._of(step)
+        _, stated, before = self._find_accesses(step)
         return frozenset((rank, name) for name in stated) | self.everywhere(before), NOTHING
 
-    def _of(self, step: Step) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    def _find_accesses(self, step: Step) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
         if step.index not in self._steps:
             given = {
                 name
                 for argument, form in step.arguments.items()
                 if not _is_only_filled(step, argument, form)
-                for name in _of(form)
+                for name in _find_names(form)
             }
             beside = () if step.expect is None else step.expect.values
             before = {
@@ -288,10 +290,10 @@ def _is_only_filled(step: Step, argument: str, form: Any) -> bool:
 
 def _find_stated(expect: Expectation) -> frozenset[str]:
     forms = [form for value in expect.values for form in (value.key, value.wanted)]
-    return frozenset(name for form in forms for name in _of(form))
+    return frozenset(name for form in forms for name in _find_names(form))
 
 
-def _of(form: Any) -> frozenset[str]:
+def _find_names(form: Any) -> frozenset[str]:
     """Return the names that a form may look at."""
     return frozenset().union(*(each.names | each.before for each in expressions_in(form)))
 

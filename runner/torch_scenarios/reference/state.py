@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torch_scenarios.errors import Mark, Problem
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.limits import Account, BoundError, Limits, account, beyond
+from torch_scenarios.limits import Account, BoundError, Limits, account, explain_bound
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Step
@@ -100,7 +100,9 @@ class Ledger:
         account.spend(kept // COPIED_BYTES + events * STEP_WORK + count * RANK_WORK, mark)
         self._steps += count
         if self._steps > self._limits.max_steps:
-            message = f"the program takes too many steps: {beyond('max_steps', self._limits)}"
+            message = (
+                f"the program takes too many steps: {explain_bound('max_steps', self._limits)}"
+            )
             raise BoundError([Problem(code="too_many_steps", message=message, mark=mark)])
 
     def begin(self, mark: Mark | None) -> None:
@@ -219,7 +221,7 @@ def find_undefined(process: Process, call: Call, name: str) -> Undefined | None:
     if not left.memory:
         return left
     held = [process.scope.get(root) for names in call.roots.values() for root in names]
-    return None if all(beside(left.memory, value, held) for value in given) else left
+    return None if all(is_made_of(left.memory, value, held) for value in given) else left
 
 
 def frozen_arguments(entry: Entry) -> dict[str, Any]:
@@ -239,15 +241,15 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
         given = value if alike else np.asarray(value).reshape(target.shape)
         np.copyto(target, given, casting="unsafe")
         if process.undefined:
-            now_defined(process, names, target)
+            forget_undefined(process, names, target)
     elif isinstance(target, list):
-        if _of_tensors(target) and isinstance(value, list) and len(value) == len(target):
+        if _holds_tensors(target) and isinstance(value, list) and len(value) == len(target):
             for inner, item in zip(target, value, strict=True):
                 store(process, names, inner, item)
         else:
             target[:] = value
         if process.undefined:
-            now_defined(process, names, target)
+            forget_undefined(process, names, target)
 
 
 def leave_undefined(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
@@ -268,15 +270,15 @@ def _has_elements(target: Any) -> bool:
     return not isinstance(target, np.ndarray) or target.size > 0
 
 
-def _of_tensors(target: list[Any]) -> bool:
+def _holds_tensors(target: list[Any]) -> bool:
     """Whether a list is made of tensors, or of lists of tensors; objects are assigned whole."""
     return bool(target) and all(
-        isinstance(item, np.ndarray) or (isinstance(item, list) and _of_tensors(item))
+        isinstance(item, np.ndarray) or (isinstance(item, list) and _holds_tensors(item))
         for item in target
     )
 
 
-def now_defined(process: Process, names: tuple[str, ...], target: Any) -> None:
+def forget_undefined(process: Process, names: tuple[str, ...], target: Any) -> None:
     """Forget that a name is undefined once all of it was written."""
     for name in names:
         held = process.scope.get(name)
@@ -302,7 +304,7 @@ def _is_same_place(one: NDArray[Any], two: Any) -> bool:
     return places[0] == places[1]
 
 
-def beside(memory: tuple[Any, ...], value: Any, held: Any) -> bool:
+def is_made_of(memory: tuple[Any, ...], value: Any, held: Any) -> bool:
     """Whether a value is made of parts of what is `held`, and of none that is in `memory`.
 
     Of a copy it cannot be told what was read.
@@ -476,7 +478,7 @@ class Accesses:
                 if not self._pages[page]:
                     del self._pages[page]
 
-    def near(self, memory: tuple[Any, ...]) -> list[InFlightAccess]:
+    def find_near(self, memory: tuple[Any, ...]) -> list[InFlightAccess]:
         """Return those that may share memory with arrays, or plain objects."""
         span = span_of(memory)
         pages = _pages(span)

@@ -91,12 +91,12 @@ def place(post: Post | Work) -> str:
     return f" ({mark.short})" if mark else ""
 
 
-def several(numbers: Sequence[int]) -> str:
+def list_ranks(numbers: Sequence[int]) -> str:
     """Return `rank 3`, `ranks 0, 2`, or for many the first few and how many more.
 
-    >>> several([3]), several([0, 2])
+    >>> list_ranks([3]), list_ranks([0, 2])
     ('rank 3', 'ranks 0, 2')
-    >>> several(range(1024))
+    >>> list_ranks(range(1024))
     'ranks 0, 1, 2, 3, 4, 5, 6 and 1017 more'
     """
     if len(numbers) > LISTED:
@@ -141,7 +141,7 @@ def odd_first(
     clauses = []
     for value in ordered[:PARTS]:
         words, mark = tell(value)
-        clauses.append(Clause(f"{several(parts[value])} {words}", mark))
+        clauses.append(Clause(f"{list_ranks(parts[value])} {words}", mark))
     if len(ordered) > PARTS:
         more = sum(len(parts[value]) for value in ordered[PARTS:])
         clauses.append(Clause(f"and other values on {more} more ranks"))

@@ -119,7 +119,7 @@ def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
 
 def _make_need(run: Run, post: Post) -> Need:
     if isinstance(post, MessagePost):
-        because = ("to receive" if post.message.sends else "to send") + on(run, post)
+        because = ("to receive" if post.message.sends else "to send") + tell_group(run, post)
         if post.message.peer is not None:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
@@ -314,7 +314,7 @@ def _answers(post: MessagePost, message: Message, *, tags: bool) -> bool:
     )
 
 
-def on(run: Run, post: MessagePost) -> str:
+def tell_group(run: Run, post: MessagePost) -> str:
     """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
     several_groups = len(run.mailbox.groups) > 1
     return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""

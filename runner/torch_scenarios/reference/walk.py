@@ -1168,7 +1168,7 @@ class Simulation:
         """Return what a post brought; off by its slack, where the run is one that tries that."""
         if self.way is None or isinstance(value, Undefined):
             return value
-        self.moved = self.moved or _any(bound)
+        self.moved = self.moved or _is_any_true(bound)
         return move(value, bound, self.way, post.link)
 
     def _note_traffic(self, state: RankState, works: tuple[matching.Work, ...]) -> None:
@@ -1355,8 +1355,8 @@ def _step(state: RankState) -> Step:
     return state.call.step
 
 
-def _any(bound: Any) -> bool:
-    return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
+def _is_any_true(bound: Any) -> bool:
+    return any(map(_is_any_true, bound)) if isinstance(bound, list) else bool(np.any(bound))
 
 
 # -------------------------------------------------------------------------------------------------

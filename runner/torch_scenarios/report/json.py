@@ -219,15 +219,15 @@ def _explanations(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
         {
             "diagnosis": same[0].name,
             "prose": same[0].prose,
-            "ranks": ranges(_of_all([each.ranks for each in same])),
-            "odd": ranges(_of_all([each.odd for each in same])),
+            "ranks": ranges(_join_ranks([each.ranks for each in same])),
+            "odd": ranges(_join_ranks([each.odd for each in same])),
             "times": len(same),
         }
         for same in by_place.values()
     ]
 
 
-def _of_all(ranks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _join_ranks(ranks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the ranks of one fault as it has them; of several, each once, in their order."""
     return ranks[0] if len(ranks) == 1 else tuple(sorted({rank for each in ranks for rank in each}))
 
@@ -371,10 +371,10 @@ def _explain(notes: Iterable[Clause]) -> str:
 
     Of a record the lines of the script are in it: they are what its author knows.
     """
-    return "; ".join(_with_line(note) for note in notes)
+    return "; ".join(_add_line(note) for note in notes)
 
 
-def _with_line(note: Clause) -> str:
+def _add_line(note: Clause) -> str:
     recorded = None if note.mark is None else note.mark.at
     return f"{note.bare} ({recorded})" if recorded else note.bare
 
@@ -604,17 +604,17 @@ def _read_observed(entry: Json, environment: Mapping[str, str]) -> Trace:
 
 
 def _read_blocked(entry: Json) -> tuple[RankTrace, ...]:
-    labels: dict[int, str] = _of_ranks(entry["blocked"])
+    labels: dict[int, str] = _list_by_rank(entry["blocked"])
     return tuple(
         RankTrace(rank=rank, ending="blocked", events=(Event(index=-1, label=labels[rank]),))
         for rank in sorted(labels)
     )
 
 
-def _of_ranks(told: Mapping[str, T]) -> dict[int, T]:
+def _list_by_rank(told: Mapping[str, T]) -> dict[int, T]:
     """Return a value for each rank that has one by itself, or with those in a row.
 
-    >>> _of_ranks({"0": "a", "1-3": "b"})
+    >>> _list_by_rank({"0": "a", "1-3": "b"})
     {0: 'a', 1: 'b', 2: 'b', 3: 'b'}
     """
     found: dict[int, T] = {}
@@ -627,7 +627,7 @@ def _of_ranks(told: Mapping[str, T]) -> dict[int, T]:
 def _read_cost(entry: Json | None) -> Traffic | None:
     if entry is None:
         return None
-    sizes: dict[int, float | None] = _of_ranks(entry["sent"])
+    sizes: dict[int, float | None] = _list_by_rank(entry["sent"])
     sent = {rank: nan if size is None else size for rank, size in sizes.items()}
     structure = Structure(
         rounds=entry["rounds"],

@@ -114,7 +114,7 @@ def _line(result: Result) -> str:
     return clean_json(json.dumps(row, separators=(",", ":"), ensure_ascii=False))
 
 
-def latest(folder: Path, wanted: str = "") -> tuple[LatestCase | None, dict[str, str]]:
+def find_latest(folder: Path, wanted: str = "") -> tuple[LatestCase | None, dict[str, str]]:
     """Return the first case of the latest run with `wanted` in its name; every name and verdict.
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.

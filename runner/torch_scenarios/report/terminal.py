@@ -24,8 +24,8 @@ from torch_scenarios.report.text import (
     details,
     headline,
     milliseconds,
-    more,
     together,
+    write_details,
     write_warning,
 )
 from torch_scenarios.verdict import Status
@@ -180,7 +180,7 @@ class TerminalReport:
         elif warnings or self.names_passed or result.verdict.status != "PASSED":
             self.print([headline(result), *warnings, *details(result, self._columns)])
         if self.verbose:
-            self.print(more(result.verdict))
+            self.print(write_details(result.verdict))
         self._answered = self._answered or result.verdict.observed is not None
         self._reported += 1
         if self._begun:

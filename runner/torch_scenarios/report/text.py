@@ -66,7 +66,7 @@ def grid_lines(
     whole = len(columns) == len(every)
     sides = range(min(EACH_SIDE, len(columns) // 2), 0, -1)
     first = [[row[0], *([GAP] if len(every) > 1 else [])] for row in table]
-    cuts = (_without_middle(table, n) for n in sides)
+    cuts = (_cut_middle(table, n) for n in sides)
     for rendered in [*([table] if whole else []), *cuts, first]:
         widths = [max(len(row[at]) for row in rendered) for at in range(len(rendered[0]))]
         if left + 3 + sum(widths) + 2 * (len(widths) - 1) <= width:
@@ -85,7 +85,7 @@ def grid_lines(
     return lines
 
 
-def _without_middle(table: list[list[str]], side: int) -> list[list[str]]:
+def _cut_middle(table: list[list[str]], side: int) -> list[list[str]]:
     """Return a table of the first and the last `side` columns, and a gap between them."""
     return [[*row[:side], GAP, *row[-side:]] for row in table]
 
@@ -517,7 +517,7 @@ def _diagnoses(trace: Trace) -> list[Line]:
     return lines
 
 
-def more(verdict: Verdict) -> list[Line]:
+def write_details(verdict: Verdict) -> list[Line]:
     """Return what `-v` adds: prediction and observation, the diagnoses' prose, the notes."""
     lines: list[Line] = []
     for title, trace in (("predicted", verdict.predicted), ("observed", verdict.observed)):

@@ -205,7 +205,7 @@ def fill(text: str, empty: Span, value: str) -> Edit:
     return Edit(start=empty.start, end=empty.end, text=" " + value if glued else value)
 
 
-def below(text: str, start: int, span: Span, lines: str) -> Edit:
+def put_below(text: str, start: int, span: Span, lines: str) -> Edit:
     """Return the edit that puts whole lines below a key in place of its value.
 
     `start` is right after the key's colon. A comment beside the key or the value stays there.
@@ -217,7 +217,7 @@ def below(text: str, start: int, span: Span, lines: str) -> Edit:
     return Edit(start=start, end=end, text=text[max(start, span.end) : end].rstrip() + lines)
 
 
-def without(text: str, parent: Span, gone: Collection[int]) -> list[Edit]:
+def remove_items(text: str, parent: Span, gone: Collection[int]) -> list[Edit]:
     """Return the edits that remove some items of a list, or some entries of a mapping.
 
     The comment lines right above an item of a block go with it. Something must remain.
@@ -236,7 +236,7 @@ def without(text: str, parent: Span, gone: Collection[int]) -> list[Edit]:
         if shares and number < kept[0]:
             edits.append(Edit(start=start, end=pieces[number + 1][0]))
         else:
-            top = with_comments(text, line_start(text, start), start)
+            top = find_comments(text, line_start(text, start), start)
             edits.append(Edit(start=top, end=_find_next_line(text, end)))
     return edits
 
@@ -261,7 +261,7 @@ def _flow_gone(pieces: list[tuple[int, int]], number: int, first: int) -> Edit:
     return Edit(start=pieces[number][0], end=pieces[number + 1][0])
 
 
-def with_comments(text: str, top: int, start: int) -> int:
+def find_comments(text: str, top: int, start: int) -> int:
     """Return where the comment lines begin that stand right above a line, indented as it is."""
     column = start - line_start(text, start)
     while top > 0:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch_scenarios.errors import Edit, Mark, Repair, Source
 from torch_scenarios.source.edit import (
     Span,
+    find_comments,
     line_end,
     line_start,
     newline,
-    with_comments,
 )
 from torch_scenarios.source.tree import Mapping, Node, Scalar
 
@@ -128,7 +128,7 @@ def insert_step(text: str, parent: Span, number: int, step: str) -> Edit | None:
         dash = dashes[number]
         if dash is None or text[line_start(text, dash) : dash].strip():
             return None
-        at = with_comments(text, line_start(text, dash), dash)
+        at = find_comments(text, line_start(text, dash), dash)
         return Edit(start=at, end=at, text=line)
     end = line_end(text, parent.items[-1].end)
     if not text[end:]:
@@ -144,7 +144,7 @@ def _dash(text: str, item: Span) -> int | None:
     return at if at >= 0 and not text[at + 1 : item.start].strip() else None
 
 
-def beside(text: str, step: Span, said: str) -> Edit | None:
+def append_key(text: str, step: Span, said: str) -> Edit | None:
     """Return the edit that puts a key, as `as: work`, at the end of a step."""
     if step.flow:
         inner = text[step.start + 1 : step.end - 1].rstrip()

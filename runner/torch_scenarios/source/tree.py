@@ -24,9 +24,9 @@ from torch_scenarios.errors import (
     Repair,
     ScenarioError,
     Source,
-    too_many,
+    cut_problems,
 )
-from torch_scenarios.limits import Limits, beyond
+from torch_scenarios.limits import Limits, explain_bound
 
 # -------------------------------------------------------------------------------------------------
 # The tree that a YAML file is read into: values and the place of every one of them.
@@ -365,7 +365,7 @@ class Composer:
         if self._expanded > self.limits.max_anchor_expansion:
             self._stop(
                 "alias_expansion",
-                f"the aliases expand too far: {beyond('max_anchor_expansion', self.limits)}",
+                f"the aliases expand too far: {explain_bound('max_anchor_expansion', self.limits)}",
                 mark,
                 "state large values as expressions",
             )
@@ -437,7 +437,9 @@ class Composer:
 
     def _limit_depth(self, depth: int, mark: Mark) -> None:
         if depth > self.limits.max_nesting:
-            self._stop("nesting", f"nested too deep: {beyond('max_nesting', self.limits)}", mark)
+            self._stop(
+                "nesting", f"nested too deep: {explain_bound('max_nesting', self.limits)}", mark
+            )
 
     # ------------------------------------------------------------------ faults
 
@@ -464,7 +466,7 @@ class Composer:
     def _problem(self, code: str, message: str, mark: Mark, hint: str | None = None) -> None:
         self.problems.append(Problem(code=code, message=message, mark=mark, hint=hint))
         if len(self.problems) > MOST_PROBLEMS:
-            raise ScenarioError(too_many(self.problems))
+            raise ScenarioError(cut_problems(self.problems))
 
     def _stop(self, code: str, message: str, mark: Mark, hint: str | None = None) -> None:
         self._problem(code, message, mark, hint)
@@ -555,7 +557,7 @@ def decode(path: str, content: bytes, limits: Limits) -> Source:
             [
                 Problem(
                     code="file_too_large",
-                    message=f"the file is too large: {beyond('max_file_bytes', limits)}",
+                    message=f"the file is too large: {explain_bound('max_file_bytes', limits)}",
                     mark=start,
                     hint="state large tensors as expressions, such as `arange(1000000)`",
                 )
@@ -618,16 +620,16 @@ def _yaml_problem(source: Source, error: yaml.YAMLError) -> Problem:
     """
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if _FAST is not None and (mark is None or mark.index < _PURE_LIMIT):
-        worded = _of_pure(source.text, error)
+        worded = _parse_purely(source.text, error)
         at = getattr(worded, "problem_mark", None)
         if "'\\t'" in str(worded) and mark is not None and at is not None and at.line != mark.line:
             # a tab that the C parser takes, unlike the pure one; the fault is another
-            worded = _of_pure(source.text.replace("\t", " "), error)
+            worded = _parse_purely(source.text.replace("\t", " "), error)
         error = worded
     return _word_error(source, error)
 
 
-def _of_pure(text: str, error: yaml.YAMLError) -> Any:
+def _parse_purely(text: str, error: yaml.YAMLError) -> Any:
     """Return what the pure parser says of a text; `error` where it says nothing with a place."""
     try:
         for _ in yaml.parse(text, Loader=yaml.SafeLoader):

@@ -38,7 +38,7 @@ from torch_scenarios.strategies.model import (
     weights,
 )
 from torch_scenarios.strategies.one_process import charge
-from torch_scenarios.strategies.tolerance import Off, apart, shake
+from torch_scenarios.strategies.tolerance import Off, measure_distance, shake
 from torch_scenarios.strategies.trainee import sum_over, widen_floats
 from torch_scenarios.vocabulary import WORLD
 
@@ -619,7 +619,7 @@ class DataParallel(SingleRank):
         for name, value in network.backward(params, saved, dy)[1].items():
             self._exact[name] = self._exact.get(name, 0.0) + value
         if self._reached and loss is not None:
-            more = apart(loss, shaken)
+            more = measure_distance(loss, shaken)
             known = self.loss_before, self.loss_own
             self.loss_before, self.loss_own = ((value, off + more) for value, off in known)
 

@@ -267,7 +267,7 @@ class Moment:
         """
         exact, before = self._exact, self._exact.copy()
         errors = {
-            name: np.where(exact.sizes[name] == 0, 0.0, self._of_grad(name)[1])
+            name: np.where(exact.sizes[name] == 0, 0.0, self._read_gradient(name)[1])
             for name in exact.grads
         }
         for each in self.processes:
@@ -317,9 +317,9 @@ class Moment:
         """Return the gradient of a parameter, and its tolerance; None where it has none."""
         if name not in self._exact.grads:
             return None
-        return self._of_grad(name)
+        return self._read_gradient(name)
 
-    def _of_grad(self, name: str) -> tuple[Array, Off]:
+    def _read_gradient(self, name: str) -> tuple[Array, Off]:
         return self._recall(("grad", name), lambda process: process.grads[name])
 
     def param(self, name: str) -> tuple[Array, Off]:
@@ -338,7 +338,7 @@ class Moment:
             held = exact if there.all() else np.where(there, exact, rounded)
             most: Off
             if key[0] == "param":
-                most = self._of_reached(key[1], exact, rounded, shaken)
+                most = self._bound_weight(key[1], exact, rounded, shaken)
             else:
                 size = self._exact.sizes.get(key[1]) if key[0] == "grad" else None
                 most = tolerance(exact, rounded, shaken, self._bit(key), size)
@@ -346,7 +346,7 @@ class Moment:
             self._known[key] = held, most
         return self._known[key]
 
-    def _of_reached(self, name: str, exact: Array, rounded: Array, shaken: Array) -> Array:
+    def _bound_weight(self, name: str, exact: Array, rounded: Array, shaken: Array) -> Array:
         """Return the tolerance of each element of a weight, from what its gradients are off by."""
         reached = self._reached.get(name) or UpdateBound.start(exact)
         with np.errstate(invalid="ignore"):

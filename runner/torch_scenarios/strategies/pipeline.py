@@ -228,13 +228,13 @@ Turn: TypeAlias = tuple[Move, ...]
 def list_turns(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Turn]:
     """Return what a rank of a schedule of several stages computes, in order."""
     if schedule == DUAL_V:
-        return _in_a_dual_v(rank, size, parts)
+        return _order_dual_v(rank, size, parts)
     return [(move,) for move in _one_by_one(schedule, rank, size, stages, parts)]
 
 
 def _one_by_one(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
     if schedule == ZERO_BUBBLE_V:
-        return _in_a_v(rank, size, parts)
+        return _order_v(rank, size, parts)
     own = range(rank, stages, size)
     if schedule == BREADTH_FIRST:
         forward = [Move(FORWARD, stage, part) for stage in own for part in range(parts)]
@@ -271,7 +271,7 @@ def _rounds(own: range, a_round: int, parts: int) -> Iterator[tuple[int, int]]:
         yield from ((stage, part) for stage in own for part in range(first, first + a_round))
 
 
-def _in_a_v(rank: int, size: int, parts: int) -> list[Move]:
+def _order_v(rank: int, size: int, parts: int) -> list[Move]:
     """Two stages a rank, the second on the way back: as if for enough parts, without those over.
 
         rank 0   stages 0 and 7     of 4 ranks, in a V: the last stage is on the rank
@@ -335,7 +335,7 @@ class _Turns:
             self.turns.append((self._waiting.popleft()._replace(kind=BY_WEIGHT),))
 
 
-def _in_a_dual_v(rank: int, size: int, parts: int) -> list[Turn]:
+def _order_dual_v(rank: int, size: int, parts: int) -> list[Turn]:
     """Two stages a rank; in the middle each forward on one is coupled with a backward on the other.
 
     Of the last backwards the part by the weights waits, to fill the end.
@@ -373,7 +373,7 @@ def _in_a_dual_v(rank: int, size: int, parts: int) -> list[Turn]:
     return drawn.turns
 
 
-def _with_rests(turns: list[Turn], parts: int) -> list[Turn]:
+def _add_rests(turns: list[Turn], parts: int) -> list[Turn]:
     """Return turns with those in which torch makes stages ready, and takes them down again."""
     active: dict[int, None] = {}
     done: dict[int, int] = defaultdict(int)
@@ -393,7 +393,7 @@ def _with_rests(turns: list[Turn], parts: int) -> list[Turn]:
     return found + [(Move(REST, each),) for each in active]
 
 
-def with_calls(
+def add_calls(
     orders: Mapping[int, list[Turn]], rank_of: Callable[[int], int], stages: int
 ) -> dict[int, list[Move]]:
     """Return what each rank does, with its calls, from what each computes.
@@ -464,10 +464,10 @@ def order_of(schedule: str, rank: int, size: int, stages: int, parts: int) -> li
         return found
     said = Pipeline(mesh="", stages=(), schedule=schedule)
     orders = {
-        each: _with_rests(list_turns(schedule, each, size, stages, parts), parts)
+        each: _add_rests(list_turns(schedule, each, size, stages, parts), parts)
         for each in range(size)
     }
-    return with_calls(orders, lambda stage: said.rank_of(stage, size), stages)[rank]
+    return add_calls(orders, lambda stage: said.rank_of(stage, size), stages)[rank]
 
 
 class PipelineStage(Trainee):

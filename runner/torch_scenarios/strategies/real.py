@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_scenarios.operations.base import Caller, Group, IssuedCall
-from torch_scenarios.operations.placement import encode, layout_name, of_torch
+from torch_scenarios.operations.placement import encode, layout_name, read_torch_placements
 from torch_scenarios.strategies.model import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
@@ -57,7 +57,7 @@ class TorchModel:
         #: what follows a step of the optimizer
         self.behind_step: Callable[[], None] = lambda: None
         self.schedule: Callable[[Any, Any], Any] | None = None
-        self.module = _with_passing(torch, model).to(device)
+        self.module = _make_passable(torch, model).to(device)
         self.load(weights(model, caller, caller.rank))
         self.forward: Any = self.module
         self.optimizer: Any = None
@@ -75,7 +75,7 @@ class TorchModel:
 
     def target(self, given: Any) -> Any:
         """Return a target as the loss takes it."""
-        return whole_numbers(self.model, given)
+        return convert_target(self.model, given)
 
     def load(self, given: Mapping[str, Any]) -> None:
         """Let the parameters of the module hold these weights."""
@@ -94,7 +94,7 @@ class TorchModel:
         """Return in numbers how each parameter lies, and each gradient."""
         known = [params.get(each) for each in self.model.parameters]
         grads = [None if each is None else each.grad for each in known]
-        rows = [encode(of_torch(each)) for each in (*known, *grads)]
+        rows = [encode(read_torch_placements(each)) for each in (*known, *grads)]
         return self.torch.tensor(rows, dtype=self.torch.int64)
 
     def _parameters(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class TorchModel:
         if self.schedule is not None:
             return self.schedule(x, y)
         made = self.forward(x)
-        target = whole_numbers(self.model, y)
+        target = convert_target(self.model, y)
         if not hasattr(made, "to_local"):
             if made.is_floating_point() and target.is_floating_point():
                 target = target.to(made.dtype)
@@ -275,7 +275,7 @@ def catch_errors(dcp: Any) -> Iterator[None]:
         raise RuntimeError(str(error)) from error
 
 
-def whole_numbers(model: Model, target: Any) -> Any:
+def convert_target(model: Model, target: Any) -> Any:
     """Return a target as its loss takes it: classes are integers of 64 bits."""
     return target.long() if model.loss.name == "cross_entropy" else target
 
@@ -286,7 +286,7 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _with_passing(torch: Any, model: Model, labels: tuple[str, ...] | None = None) -> Any:
+def _make_passable(torch: Any, model: Model, labels: tuple[str, ...] | None = None) -> Any:
     """Return the module; it can be told to pass layers by, as a wrong program does.
 
     `labels` are the layers of a stage; None is all of them.
@@ -313,7 +313,7 @@ def _with_passing(torch: Any, model: Model, labels: tuple[str, ...] | None = Non
 
 
 #: the module of some layers alone
-stage_of = _with_passing
+stage_of = _make_passable
 
 
 #: calls as torch's dispatcher has them -> as an author writes them

@@ -490,7 +490,7 @@ class TensorParallel(SingleRank):
         before = y
         if style is not None and style.kind != ENTRY:
             y = yield from self._move(self._take(y, style.made), style.output)
-            y = self._with_bias(style, layer, own, y)
+            y = self._add_bias(style, layer, own, y)
             if style.local:
                 y = ActivationPart(local=y.local)
         return y, (entered, before, kept, learns)
@@ -538,9 +538,7 @@ class TensorParallel(SingleRank):
         )
         return y, (kept, attended, first)
 
-    def _with_bias(
-        self, style: Style, layer: Any, own: Params, y: ActivationPart
-    ) -> ActivationPart:
+    def _add_bias(self, style: Style, layer: Any, own: Params, y: ActivationPart) -> ActivationPart:
         if style.kind != ROW or not layer.bias:
             return y
         bias = own["bias"]

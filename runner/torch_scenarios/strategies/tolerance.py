@@ -98,7 +98,7 @@ def tolerance(
     return times * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
 
 
-def apart(value: Array, exact: Array) -> float:
+def measure_distance(value: Array, exact: Array) -> float:
     """Return how far a value may be off of which float64 has another one."""
     with np.errstate(all="ignore"):
         off = np.abs(value - exact)

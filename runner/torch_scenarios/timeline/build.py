@@ -163,7 +163,7 @@ class Places:
     def __init__(self, scenario: Scenario) -> None:
         """Name every step, also those inside of loops."""
         self._path = scenario.source.path
-        self._known = {step.index: self._of(step) for step in steps_of(scenario.steps)}
+        self._known = {step.index: self._find_place(step) for step in steps_of(scenario.steps)}
 
     def __getitem__(self, index: int) -> StepPlace:
         """Return what the spans of a step have in common."""
@@ -173,7 +173,7 @@ class Places:
         """Return each step's line in the scenario's own file."""
         return {index: place.line for index, place in self._known.items()}
 
-    def _of(self, step: Step) -> StepPlace:
+    def _find_place(self, step: Step) -> StepPlace:
         mark, operation = step.mark, step.operation
         shape = (kind for shape, kind in _KINDS if isinstance(operation, shape))
         own = mark is not None and mark.source.path == self._path

@@ -108,7 +108,7 @@ def judge(
             case.cases_of = cases_of
             parts.append(_judge_on(case))
         if taken is None and all_seen and not any(part.findings for part in parts):
-            parts = [_of_no_order(scenario, part) for part in parts]
+            parts = [_fail_in_all_orders(scenario, part) for part in parts]
     except ScenarioError as error:
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
@@ -168,7 +168,7 @@ def _find_taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None,
     return taken, all_seen and observed.outcome == "completes"
 
 
-def _of_no_order(scenario: Scenario, verdict: Verdict) -> Verdict:
+def _fail_in_all_orders(scenario: Scenario, verdict: Verdict) -> Verdict:
     """Return the verdict on a run of which no order of arrival gives what its ranks held."""
     finding = Finding(
         witness="backend",

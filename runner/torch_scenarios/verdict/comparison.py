@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.tolerance import (
-    as_numbers,
     bound_error,
     exactly,
     inexactly,
@@ -19,6 +18,7 @@ from torch_scenarios.model.tolerance import (
     is_tensors,
     largest,
     ratio,
+    read_numbers,
 )
 from torch_scenarios.model.trace import Event, Trace, Value
 from torch_scenarios.operations.checks import is_inexact
@@ -145,7 +145,7 @@ class _Comparison:
             return [self.difference("shape_differs", text, self.wanted.shape, held)]
         if not self.wanted.has_value:
             return []
-        numbers = as_numbers(expected)
+        numbers = read_numbers(expected)
         if numbers is None:
             text = f"is a tensor of shape {shape}, wanted {_show(expected)}"
             return [self.difference("shape_differs", text, expected, got)]
@@ -245,7 +245,7 @@ def equal_objects(expected: Value, got: Value) -> bool:
             equal_objects(expected[key], got[key]) for key in expected
         )
     if is_array(expected) or is_array(got):
-        left, right = as_numbers(expected), as_numbers(got)
+        left, right = read_numbers(expected), read_numbers(got)
         return (
             left is not None
             and right is not None

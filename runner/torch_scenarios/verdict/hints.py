@@ -29,7 +29,7 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import Expectation, FinalExpectation, Scenario, Step, steps_of
-from torch_scenarios.model.tolerance import as_numbers
+from torch_scenarios.model.tolerance import read_numbers
 from torch_scenarios.operations.base import Group, GroupCreation
 from torch_scenarios.operations.checks import reduce_parts
 from torch_scenarios.verdict.comparison import WantedValue, differences
@@ -60,10 +60,10 @@ def guess(case: Case, finding: Finding) -> str | None:
     if not found or len(found) != len(finding.differences):
         return None
     numbers = [
-        (d, as_numbers(d.expected if finding.witness == "expectation" else d.got)) for d in found
+        (d, read_numbers(d.expected if finding.witness == "expectation" else d.got)) for d in found
     ]
     rights = [
-        (d, as_numbers(d.got if finding.witness == "expectation" else d.expected)) for d in found
+        (d, read_numbers(d.got if finding.witness == "expectation" else d.expected)) for d in found
     ]
     if any(value is None or value.size > MOST_ELEMENTS for _, value in (*numbers, *rights)):
         return None
@@ -110,7 +110,7 @@ def _candidates(
     step = next((s for s in steps_of(case.scenario.steps) if s.index == finding.index), None)
     inputs = _inputs(case, finding, step) if step is not None else None
     if inputs is not None:
-        yield from (f"{subject} {text}" for text in _from_inputs(*inputs, wrong))
+        yield from (f"{subject} {text}" for text in _explain_by_inputs(*inputs, wrong))
     swapped = _hint_swapped(wrong, _find_right_values(case, finding, right))
     if swapped:
         yield f"{subject} {swapped}"
@@ -138,7 +138,7 @@ def _inputs(
     group = process.group(step.operation.group_of(process, step.arguments))
     if not 1 < group.size <= MOST_MEMBERS:
         return None
-    numbers = as_numbers(finding.differences[0].got)
+    numbers = read_numbers(finding.differences[0].got)
     shape = () if numbers is None else numbers.shape
     form = step.arguments.get("op")
     operation = "sum" if form is None else process.evaluate(form)
@@ -156,7 +156,7 @@ def _names_read(step: Step, name: str | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _from_inputs(
+def _explain_by_inputs(
     group: Group, operation: str, parts: list[NDArray[Any]], wrong: dict[int, NDArray[Any]]
 ) -> Iterator[str]:
     """Yield what the wrong numbers are, made of the members' contributions."""
@@ -526,12 +526,12 @@ class _Reach:
             for rank in range(self._plan.world_size):
                 if not self._left:
                     break
-                self._of(Process(self._plan, rank, numpy_arrays(), initialise=False))
+                self._follow(Process(self._plan, rank, numpy_arrays(), initialise=False))
         except _BeyondLooksError:
             self._found |= {unit.place for units in self._left.values() for unit in units}
         return self._found
 
-    def _of(self, process: Process) -> None:
+    def _follow(self, process: Process) -> None:
         if AT_END in self._left:
             self._reach(process, AT_END, selected=True)
         self._walk(process, self._plan.scenario.steps, sure=True)

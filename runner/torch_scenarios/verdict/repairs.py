@@ -18,7 +18,7 @@ from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Diagnosis
 from torch_scenarios.operations.base import Waiting
 from torch_scenarios.source.edit import Span, spans
-from torch_scenarios.source.repairs import beside, extent, insert_step, rename_key, step_of
+from torch_scenarios.source.repairs import append_key, extent, insert_step, rename_key, step_of
 from torch_scenarios.verdict.witnesses import Case
 
 #: a longer file is not searched for an edit
@@ -70,7 +70,7 @@ def _wait(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repair | 
     handle = step.handle or _find_free_name(scenario)
     edits: list[Edit | None] = []
     if step.handle is None:
-        edits.append(beside(text, parent.items[number], f"as: {handle}"))
+        edits.append(append_key(text, parent.items[number], f"as: {handle}"))
     moved = _find_moved(step)
     later = next(
         (
@@ -206,7 +206,7 @@ def _select_ranks(case: Case, step: Step, root: Span) -> Repair | None:
         edit = (
             None
             if found is None
-            else beside(source.text, found[0].items[found[1]], f"ranks: {rank}")
+            else append_key(source.text, found[0].items[found[1]], f"ranks: {rank}")
         )
         if edit is None or each.mark is None:
             return None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.expressions.values import Undefined, names_of
 from torch_scenarios.model.scenario import Step, ValueExpectation
-from torch_scenarios.model.tolerance import same
+from torch_scenarios.model.tolerance import are_identical
 from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
 from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.verdict.comparison import WantedValue, differences, differences_beyond
@@ -158,7 +158,7 @@ def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _
             continue
         case.compared += 1
         got = other.writes[name]
-        if not same(expected, got):
+        if not are_identical(expected, got):
             values = (expected, got, event.slack.get(name))
             _compare(case, rank, event, name, values, found.departures)
 
@@ -563,10 +563,10 @@ def judge_orders(case: Case, known: Values) -> list[Finding]:
     groups: dict[tuple[int, int], list[_Asked]] = {}
     for asked in sorted(failing, key=lambda each: each[1:]):
         groups.setdefault((asked[0], asked[1]), []).append(asked)
-    return [_of_orders(failing, holding, group) for group in groups.values()]
+    return [_report_order(failing, holding, group) for group in groups.values()]
 
 
-def _of_orders(
+def _report_order(
     failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]],
     holding: set[_Asked],
     group: list[_Asked],

@@ -441,7 +441,7 @@ class RankView(Struct, frozen=True, kw_only=True):
             value = self.value(expectation.key, before=True)
             return WantedValue(value=value, rtol=0.0, atol=0.0, unchanged=True)
         found = require_defined(process, lambda: _evaluate_wanted(process, form))
-        return found if found.local else self._of_a_whole(expectation.key, found)
+        return found if found.local else self._take_part(expectation.key, found)
 
     def place_of(self, expectation: ValueExpectation, code: str) -> Mark | None:
         """Return the place of what the author wants here and a finding says is not so.
@@ -453,7 +453,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         except (ScenarioError, UndefinedRead, *CANNOT_COMPUTE):
             return None
 
-    def _of_a_whole(self, key: Expression, wanted: WantedValue) -> WantedValue:
+    def _take_part(self, key: Expression, wanted: WantedValue) -> WantedValue:
         """Return what is wanted of the rank's part, where the key is a parameter that is cut."""
         model, parameter = self._parameter(key)
         trainee = None if model is None else self.memories.trainee(self.rank, model)

@@ -352,7 +352,7 @@ class RankActions:
         if len(late) > 1:
             return lambda: made(**{param: scope[name] for param, name in late.items()})
         ((param, name),) = late.items()
-        return _of_one(made, param, scope, name)
+        return _bind_tensor(made, param, scope, name)
 
     def _locally(self, call: Call, operation: Local) -> Act:
         process, entry, written = self._process, call.entry, call.targets
@@ -466,7 +466,7 @@ def _make_call(operation: Operation, dist: ModuleType, given: dict[str, Any]) ->
     return lambda **anew: operation.execute(dist, given | anew)
 
 
-def _of_one(
+def _bind_tensor(
     made: Callable[..., Any], param: str, scope: Mapping[str, Any], name: str
 ) -> Callable[[], Any]:
     """Return a call with the tensor that `name` holds when it is made.
@@ -740,7 +740,7 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
             continue
         if end == "left" and failures.broken():
             raise BrokenCallError
-        board.fail(record, why_lost(record, board, world))
+        board.fail(record, explain_loss(record, board, world))
         failures.lost = True
         return "raised"
     return None
@@ -764,7 +764,7 @@ def _fault(board: Board, world: World) -> Exception | None:
     return board.fault or world.error()
 
 
-def why_lost(record: TakenStep, board: Board, world: World) -> Failure:
+def explain_loss(record: TakenStep, board: Board, world: World) -> Failure:
     """Return why the device is not done with a step."""
     fault = _fault(board, world)
     if fault is not None:

@@ -22,7 +22,7 @@ from torch_scenarios.execution import protocol
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.local_store import LocalStoreAddress, LocalStoreClient
 from torch_scenarios.worker.board import Board, TakenStep
-from torch_scenarios.worker.program import why_lost
+from torch_scenarios.worker.program import explain_loss
 from torch_scenarios.worker.world import World
 
 # -------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class WatchedScenario:
         return allowed_s is not None and now_s - self._since_s > allowed_s + LATE_S
 
     def _give_up(self, record: TakenStep) -> None:
-        self._board.fail(record, why_lost(record, self._board, self._world))
+        self._board.fail(record, explain_loss(record, self._board, self._world))
         self.tell("raised", then=self._world.poison)
 
     def _show_life(self, now_s: float) -> None:

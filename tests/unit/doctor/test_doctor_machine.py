@@ -190,7 +190,7 @@ def test_a_limit_that_is_too_low_is_named(
 
 
 def test_a_control_group_of_few_threads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "of_group", {"pids.max": 40, "pids.current": 20}.get)
+    monkeypatch.setattr(machine, "read_control_group", {"pids.max": 40, "pids.current": 20}.get)
     (check,) = machine.look_at_limits(4, 4)
     assert check.message == "20 more processes or threads are allowed; 4 ranks take 128"
 

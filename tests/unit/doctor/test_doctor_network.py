@@ -128,5 +128,5 @@ def test_a_port_of_another_host_is_not_looked_at() -> None:
 def test_a_connection_that_cannot_be_made_has_a_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert network.why_not("127.0.0.1", port) == ""
-    assert network.why_not("127.0.0.1", port) == "Connection refused"
+        assert network.explain_refusal("127.0.0.1", port) == ""
+    assert network.explain_refusal("127.0.0.1", port) == "Connection refused"

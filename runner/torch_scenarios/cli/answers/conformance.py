@@ -264,12 +264,12 @@ def certify(options: Mapping[str, Any]) -> None:
     if options["first"]:
         if options["paths"]:
             refuse_usage("`--first` chooses the files: leave PATHS out")
-        paths = tuple(_first())
+        paths = tuple(_list_first_files())
     options = {**AS_EVER, **options, "paths": paths}
     report(options, lambda reports: _certify(options, reports))
 
 
-def _first() -> list[str]:
+def _list_first_files() -> list[str]:
     return [str(corpus_folder() / f"{name}.yaml") for name in FIRST]
 
 

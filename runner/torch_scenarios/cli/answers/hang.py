@@ -44,7 +44,7 @@ def hang(options: Mapping[str, Any]) -> None:
 
     The exit code is 1 where a cause is found, 3 where it is not, and 5 without a job.
     """
-    ranks = _of_one_job(process.find_ranks(), options["job"])
+    ranks = _choose_job(process.find_ranks(), options["job"])
     program = process.py_spy()
     first, failures = _stacks(program, ranks)
     time.sleep(options["seconds"])
@@ -64,7 +64,7 @@ def hang(options: Mapping[str, Any]) -> None:
     if options["file"] and not stacks:
         notes.append(f"  note: `{options['file']}` is not written: no stack was read")
     if options["json_file"]:
-        content = _as_json(verdict, ranks, second, found, moving, notes)
+        content = _write_json(verdict, ranks, second, found, moving, notes)
         write_text(options["json_file"], content)
     workers = _tell_workers(program, ranks, second, _home(ranks))
     for line in (f"{verdict:12} {head}", *_report(ranks, second, found, workers), *notes):
@@ -73,7 +73,7 @@ def hang(options: Mapping[str, Any]) -> None:
     sys.exit(FOUND if found else INCONCLUSIVE)
 
 
-def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
+def _choose_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
     """Return the ranks of the job that is meant; ends where there is none, or which is not said."""
     jobs = sorted({each.job for each in found if wanted in each.job})
     jobs = [wanted] if wanted in jobs else jobs
@@ -180,7 +180,7 @@ def _findings(
     return found
 
 
-def _as_json(
+def _write_json(
     verdict: str,
     ranks: Sequence[RunningRank],
     stacks: Mapping[int, RankStack],

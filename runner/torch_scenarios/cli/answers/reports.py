@@ -52,7 +52,7 @@ def _report(
     keepers: Mapping[str, Report] | None,
 ) -> NoReturn:
     terminal = _terminal(options)
-    beside = _beside(options, terminal)
+    beside = _make_further_reports(options, terminal)
     others = {**beside, **(keepers or {})}
     try:
         with Reports(terminal, others).open(_list_wanted(options)) as reports:
@@ -106,7 +106,9 @@ def _terminal(options: Mapping[str, Any]) -> TerminalReport:
     )
 
 
-def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
+def _make_further_reports(
+    options: Mapping[str, Any], terminal: TerminalReport
+) -> dict[str, Report]:
     """Return the reports that go where the one for people goes."""
     found: dict[str, Report] = {}
     lines: dict[str, list[int]] = {}

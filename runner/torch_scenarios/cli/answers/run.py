@@ -70,9 +70,9 @@ def run(options: dict[str, Any], of_an_agent: Callable[[], CommandLine]) -> NoRe
     if options["jobs"] > 1 and not options["dry_run"]:
         _require_one_launch(options)
     if options["netns"] is not None:
-        _on_simulated_hosts(options)
+        _run_on_simulated_hosts(options)
     if options["nnodes"] > 1:
-        _on_nodes(options, of_an_agent)
+        _run_on_nodes(options, of_an_agent)
     _run_here(options, lambda: make_launcher(options["framework"], launch_options(options)))
 
 
@@ -95,7 +95,7 @@ def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
     report(options, lambda reports: run_selected(options, reports, launch), keepers=keepers)
 
 
-def _on_nodes(options: dict[str, Any], of_an_agent: Callable[[], CommandLine]) -> NoReturn:
+def _run_on_nodes(options: dict[str, Any], of_an_agent: Callable[[], CommandLine]) -> NoReturn:
     """Be the command line of several nodes, or the agent of one; end with the exit code.
 
     All nodes get the same command. The one whose address the endpoint names can listen there, and
@@ -147,7 +147,7 @@ def _set_environment() -> None:
     os.environ.update({**ENVIRONMENT, **backends.make_environment(os.environ)})
 
 
-def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
+def _run_on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     """Run the same command on hosts that are simulated here; UNSUPPORTED where none can be.
 
     `--netns 2` becomes `--nnodes 2 --rdzv-endpoint ...` in two processes, each in a network

@@ -32,7 +32,7 @@ from torch_scenarios.report.diagram import (
     svg,
 )
 from torch_scenarios.report.formats import FORMATS
-from torch_scenarios.report.latest import latest
+from torch_scenarios.report.latest import find_latest
 from torch_scenarios.report.lowered import lower
 from torch_scenarios.report.text import headline
 from torch_scenarios.timeline import Timeline, timeline
@@ -53,7 +53,7 @@ def show(options: dict[str, Any]) -> None:
         steps=options["steps"],
     )
     try:
-        found, lines = _latest(options, view) if options["last"] else _draw(options, view)
+        found, lines = _read_latest(options, view) if options["last"] else _draw(options, view)
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
@@ -92,7 +92,7 @@ def _draw(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Li
     """
     if is_record(options["target"]):
         others: list[Scenario] = []
-        result = _of_record(options)
+        result = _judge_record(options)
         assert result.scenario is not None
         scenario = result.scenario
     else:
@@ -137,7 +137,7 @@ def _result(options: dict[str, Any], scenario: Scenario) -> Result:
         return execute(analysis, executor)
 
 
-def _of_record(options: dict[str, Any]) -> Result:
+def _judge_record(options: dict[str, Any]) -> Result:
     """Return the result of a record, and write the reports of it that are asked for.
 
     A record has no expectations; its result is drawn by the same reports as that of a case.
@@ -160,13 +160,13 @@ def _of_record(options: dict[str, Any]) -> Result:
     return result
 
 
-def _latest(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
+def _read_latest(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
     """Return a case of the latest run, and its picture in lines. Raises ScenarioError.
 
     It was kept with its traces when the run ended, and is not run again. Without a name it is the
     first that was kept; the others are named below it.
     """
-    kept, names = latest(folder_of(Path.cwd()), options["target"] or "")
+    kept, names = find_latest(folder_of(Path.cwd()), options["target"] or "")
     if kept is None:
         click.echo(f"of the latest run no case {options['target']} is kept", err=True)
         also = _also([f"{status:<12} {name}" for name, status in names.items()])

@@ -7,7 +7,7 @@ from collections import Counter
 from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import ALL_OUTCOMES
-from torch_scenarios.reference.symptoms import Symptom, odd_first, several
+from torch_scenarios.reference.symptoms import Symptom, list_ranks, odd_first
 from torch_scenarios.reference.waits import (
     StoppedRun,
 )
@@ -86,7 +86,7 @@ def _later_mismatch(post: CollectivePost, others: tuple[int, ...]) -> Symptom:
                 f"operation {post.match.position + 1} on {post.match.group.name} is "
                 f"`{call.label}` for rank {post.rank}",
                 call.mark,
-                f", and something else for {several(others)}",
+                f", and something else for {list_ranks(others)}",
             ),
         ),
         kind=f"call_mismatch:{post.match.group.key}:{post.match.position}",

@@ -10,7 +10,7 @@ from collections import deque
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.reference.matching import CollectivePost, CreationPost, Post
-from torch_scenarios.reference.symptoms import PostEdge, Symptom, several
+from torch_scenarios.reference.symptoms import PostEdge, Symptom, list_ranks
 from torch_scenarios.reference.waits import (
     Futures,
     Need,
@@ -140,7 +140,7 @@ def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) ->
     if len(path) > TOLD:
         clauses.append(Clause(f"and so on over {len(path)} ranks"))
     others = sorted(set(ranks) - {edge.post.rank for edge in path})
-    beside = f", and {several(others)} with them" if others else ""
+    beside = f", and {list_ranks(others)} with them" if others else ""
     end = "neither can move" if len(path) == 2 else "none can move"
     first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
     name, also = _name_posts(posts)

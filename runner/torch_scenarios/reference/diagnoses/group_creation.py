@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.reference.matching import CreationPost
 from torch_scenarios.reference.state import ALL_OUTCOMES
-from torch_scenarios.reference.symptoms import Symptom, list_numbers, odd_first, place, several
+from torch_scenarios.reference.symptoms import Symptom, list_numbers, list_ranks, odd_first, place
 from torch_scenarios.reference.waits import (
     StoppedRun,
     is_gone,
@@ -83,7 +83,9 @@ def _find_uncreated(first: CreationPost, never: tuple[int, ...]) -> Symptom:
     members = set(first.group.ranks)
     name = "missing_participant" if members & set(never) else "group_creation"
     also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)
-    words = f"{several(never)} never {'calls' if len(never) == 1 else 'call'} `{first.call.label}`"
+    words = (
+        f"{list_ranks(never)} never {'calls' if len(never) == 1 else 'call'} `{first.call.label}`"
+    )
     clauses = [Clause(words, first.call.mark)]
     if not members & set(never):
         clauses.append(Clause("torch asks every rank of the world to, member or not"))

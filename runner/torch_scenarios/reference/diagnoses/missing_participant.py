@@ -8,7 +8,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.model.process import Call
 from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import Run
-from torch_scenarios.reference.symptoms import Symptom, several
+from torch_scenarios.reference.symptoms import Symptom, list_ranks
 from torch_scenarios.reference.waits import (
     Futures,
     StoppedRun,
@@ -55,17 +55,17 @@ def _report_missing(
     present = sorted(other.rank for other in match.joined.values())
     alone = len(never) == 1
     skipped = _find_skipped(run, futures, collective_post, never[0])
-    waiting = f"{several(present)} {'waits' if len(present) == 1 else 'wait'}"
+    waiting = f"{list_ranks(present)} {'waits' if len(present) == 1 else 'wait'}"
     call = collective_post.call
     if skipped is None:
-        words = f"{several(never)} never enter{'s' if alone else ''} `{call.label}`"
+        words = f"{list_ranks(never)} never enter{'s' if alone else ''} `{call.label}`"
         clauses = [Clause(words, call.mark, f", where {waiting}")]
     else:
         missed = (
             f", and so never make{'s' if alone else ''} operation {match.position + 1} on "
             f"{match.group.name}"
         )
-        skips = f"{several(never)} skip{'s' if alone else ''} `{skipped.label}`"
+        skips = f"{list_ranks(never)} skip{'s' if alone else ''} `{skipped.label}`"
         clauses = [
             Clause(skips, skipped.mark, missed),
             Clause(f"{waiting} for it in `{call.label}`", call.mark),

@@ -18,7 +18,7 @@ from torch_scenarios.reference.waits import (
     StoppedRun,
     is_gone,
     messages_of,
-    on,
+    tell_group,
 )
 
 #: members of a group whose futures are looked at for a receive from anyone
@@ -149,7 +149,7 @@ def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
             also=("unmatched_send", "unmatched_recv", "circular_wait"),
         )
     elsewhere = _find_other_group(run, futures, post)
-    here = on(run, post)
+    here = tell_group(run, post)
     if elsewhere is not None:
         here, (there, where) = f" on {post.group.name}", elsewhere
     other_end = "anyone" if post.message.peer is None else f"rank {post.message.peer}"

@@ -11,7 +11,7 @@ from msgspec import Struct
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.traffic import size_of
-from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, all_pickled
+from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, measure_pickles
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, Pass
 from torch_scenarios.reference.matching import Mailbox, MessagePost
 from torch_scenarios.reference.rules import rule
@@ -214,5 +214,5 @@ def weigh(message: Message) -> tuple[float | None, float | None]:
     given = message.payload if message.sends else message.buffer
     if not message.objects:
         return size_of([given]), None
-    sizes = all_pickled(given) if message.sends else [0]
+    sizes = measure_pickles(given) if message.sends else [0]
     return None if sizes is None else sum(sizes), LENGTH * len(given)

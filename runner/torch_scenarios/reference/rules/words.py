@@ -31,7 +31,7 @@ from torch_scenarios.reference.matching import (
 )
 from torch_scenarios.reference.state import InFlightAccess as Access
 from torch_scenarios.reference.state import RankState, Run
-from torch_scenarios.reference.symptoms import Symptom, clip, odd_first, several
+from torch_scenarios.reference.symptoms import Symptom, clip, list_ranks, odd_first
 
 
 def name_disagreement(
@@ -116,7 +116,7 @@ def name_second_wait(state: RankState, call: Call, work: Work) -> Symptom:
     mistake is mostly between the two, where a loop begins or a handle is used again.
     """
     busy = work.call
-    return _of_call(
+    return _make_symptom(
         "double_wait",
         state,
         call,
@@ -133,7 +133,7 @@ def name_destroyed(state: RankState, call: Call, message: str) -> Symptom:
     """Say that a call is on a group that its rank destroyed."""
     clause = Clause(f"rank {state.rank} in `{call.label}`", call.mark, f": {message}")
     kind = f"destroyed:{call.entry.group.key}"
-    return _of_call("invalid_argument", state, call, clause, kind=kind)
+    return _make_symptom("invalid_argument", state, call, clause, kind=kind)
 
 
 def name_unequal(state: RankState, call: Call, operation: Compound) -> Symptom | None:
@@ -150,7 +150,7 @@ def name_unequal(state: RankState, call: Call, operation: Compound) -> Symptom |
         f"rank {state.rank} in `{call.label}`", call.mark, f", step {nth}: {unequal.prose}"
     )
     kind = f"not_equivalent:{unequal.model}"
-    return _of_call("not_equivalent", state, call, clause, kind=kind)
+    return _make_symptom("not_equivalent", state, call, clause, kind=kind)
 
 
 def name_touch(state: RankState, asked: FunctionCall, access: Access) -> Symptom:
@@ -197,18 +197,18 @@ def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Sy
     lacking = _find_lacking(run, state, call, refusal)
     if refusal.lacks is None:
         clause = Clause(where, call.mark, f": {refusal.message}")
-        return _of_call("invalid_argument", state, call, clause, argument=refusal.about)
+        return _make_symptom("invalid_argument", state, call, clause, argument=refusal.about)
     if lacking is None:
         words = f": its `{refusal.lacks}` is None, because no value is given for this rank"
         clause = Clause(where, call.mark, words)
-        return _of_call("invalid_argument", state, call, clause, argument=refusal.lacks)
+        return _make_symptom("invalid_argument", state, call, clause, argument=refusal.lacks)
     what = f"its `{refusal.lacks}`"
     if refusal.lacks == "p2p_op_list":
         what = f"a tensor in {what}"
     words = f": `{lacking}` has no value on this rank, so that {what} is None"
     clause = Clause(where, call.mark, words)
     origin = _origin_of(run, state, call, lacking)
-    return _of_call("invalid_argument", state, call, clause, origin, argument=refusal.lacks)
+    return _make_symptom("invalid_argument", state, call, clause, origin, argument=refusal.lacks)
 
 
 def _find_lacking(run: Run, state: RankState, call: Call, refusal: Refusal) -> str | None:
@@ -241,7 +241,7 @@ def _origin_of(run: Run, state: RankState, call: Call, name: str) -> Clause:
     tensors = run.plan.scenario.tensors
     if name in tensors:
         holders = [other.rank for other in run.ranks if other.initial.get(name) is not None]
-        has = several(holders) if holders else "no rank"
+        has = list_ranks(holders) if holders else "no rank"
         verb = "has" if len(holders) < 2 else "have"
         mark = getattr(tensors[name], "mark", None)
         return Clause(f"`{name}`", mark, f" is defined here, and only {has} {verb} it")
@@ -258,7 +258,7 @@ def _names_in(form: Any) -> set[str]:
     return {name for part in ([] if form is None else children(form)) for name in _names_in(part)}
 
 
-def _of_call(
+def _make_symptom(
     name: str,
     state: RankState,
     call: Call,

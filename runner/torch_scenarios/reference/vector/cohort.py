@@ -19,7 +19,7 @@ from torch_scenarios.expressions.lanes import (
     Stack,
     Value,
     gather_parts,
-    own,
+    take_row,
     together,
     varies,
 )
@@ -188,7 +188,7 @@ class LetBindings:
         if isinstance(value, Lanes):
             found = value.values
         elif varies(value):
-            found = _objects([own(value, row) for row in range(active.size)])
+            found = _objects([take_row(value, row) for row in range(active.size)])
         else:
             found = _fill(active.size, value)
         if self._values is None:
@@ -278,7 +278,7 @@ class Column(Struct, eq=False):
 
     def own(self, rank: int) -> Any:
         """Return what one rank holds, in the storage of the column."""
-        return as_list(self.values[rank, ...], self.listed)
+        return make_list(self.values[rank, ...], self.listed)
 
     @property
     def hollow(self) -> bool:
@@ -292,7 +292,7 @@ class Column(Struct, eq=False):
         return self.values
 
 
-def as_list(value: NDArray[Any], is_list: object) -> Any:
+def make_list(value: NDArray[Any], is_list: object) -> Any:
     """Return the tensors that lie along dimension 0 as a list, where they are one."""
     return list(value) if is_list else value
 

@@ -613,7 +613,7 @@ class CallStarter:
             self._post(instance, Scene(active, scene.variables), operation, items)
             for active, items in parts
         ]
-        return _all_of([each for each in blocked if each is not None])
+        return _join_ranks([each for each in blocked if each is not None])
 
     def _post(
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
@@ -685,7 +685,7 @@ class CallStarter:
             found, _ = self._calls.collective(instance.step, operation, inner)
             left = self._enter(instance, inner, operation, found, set(key))
             blocked += [] if left is None else [left]
-        return _all_of(blocked)
+        return _join_ranks(blocked)
 
     def _find_apart(
         self,
@@ -769,7 +769,7 @@ class CallStarter:
             left = self._blocked_ranks.stand(stand, inner)
             if left is not None:
                 blocked.append(left)
-        return _all_of(blocked)
+        return _join_ranks(blocked)
 
     _shapes: ClassVar[tuple[tuple[type[Operation], Any], ...]] = (
         (Local, _local),
@@ -780,7 +780,7 @@ class CallStarter:
     )
 
 
-def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+def _join_ranks(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the ranks that parts of a step block; None for none of them."""
     return np.sort(np.concatenate(parts)) if parts else None
 

@@ -37,8 +37,8 @@ from torch_scenarios.reference.vector.cohort import (
     LetBindings,
     Scene,
     View,
-    as_list,
     leave,
+    make_list,
     stay_small,
 )
 from torch_scenarios.reference.vector.state import Memory
@@ -227,7 +227,7 @@ class Names:
         active = ActiveRanks(np.asarray([rank]), plan.world_size)
         for name in names & self._held:
             view = self._view(name, active)
-            process.scope[name] = None if view is None else as_list(view.row(0), view.listed)
+            process.scope[name] = None if view is None else make_list(view.row(0), view.listed)
         return process
 
     def _view(self, name: str, active: ActiveRanks) -> View | None:
@@ -391,7 +391,7 @@ class Evaluation:
         for rows, value in self._parts(form, scene, lambda each: each.evaluate(form)):
             here = range(scene.active.size) if rows is None else rows.tolist()
             for place, row in enumerate(here):
-                found[row] = wholes(lanes.own(value, place))
+                found[row] = wholes(lanes.take_row(value, place))
         return found
 
     def find_turns(
@@ -567,7 +567,7 @@ class Evaluation:
                 hollow(wide, value.dtype) if is_hollow(value) else np.broadcast_to(value, wide)
             )
         kind = View if roots_of(form) else lanes.Stack
-        found = self.guard(lambda: _of_kind(value, kind))
+        found = self.guard(lambda: _convert_kind(value, kind))
         if isinstance(found, View):
             found.guard = None  # what the call reads of it, its flights tell
         return found
@@ -576,14 +576,14 @@ class Evaluation:
         """Return a list of tensors; raises CohortError for one that no name holds."""
         name = form.text.strip() if isinstance(form, Expression) else ""
         held = None if name in scene.variables else self._memory.view(name, scene.active)
-        view = self.guard(lambda: _of_kind(held, View, listed=True))
+        view = self.guard(lambda: _convert_kind(held, View, listed=True))
         view.guard = None
         return view
 
     def part(self, form: Form, scene: Scene) -> View:
         """Return the part of a tensor that is stored into: on all active ranks of one size."""
         value = self.tensor(form, scene)
-        view = self.guard(lambda: _of_kind(value, View))
+        view = self.guard(lambda: _convert_kind(value, View))
         view.guard = None
         return view
 
@@ -598,7 +598,7 @@ class Evaluation:
         found = self.tensor(form, scene)
         if isinstance(found, np.ndarray):
             return found
-        stored = self.guard(lambda: _of_kind(found, lanes.Stack))
+        stored = self.guard(lambda: _convert_kind(found, lanes.Stack))
         return stored.copy() if isinstance(stored, View) else stored
 
     def fit(
@@ -617,7 +617,7 @@ class Evaluation:
         return hollow(shape, part.dtype) if part.column.hollow else np.array(wide)
 
 
-def _of_kind(value: lanes.Value, kind: type[Kind], *, listed: bool = False) -> Kind:
+def _convert_kind(value: lanes.Value, kind: type[Kind], *, listed: bool = False) -> Kind:
     """Return a value of a kind, a whole list of tensors if it is to be; TypeError for another."""
     if not isinstance(value, kind) or (listed and not getattr(value, "listed", False)):
         raise TypeError(kind)
@@ -665,4 +665,4 @@ def _is_large(value: lanes.Value) -> bool:
 
 
 def _narrow(value: lanes.Value, active: ActiveRanks) -> lanes.Value:
-    return value if active.everyone else lanes.among(value, active.ranks)
+    return value if active.everyone else lanes.take_rows(value, active.ranks)

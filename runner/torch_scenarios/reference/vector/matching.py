@@ -26,7 +26,7 @@ from torch_scenarios.operations.base import (
     PointToPoint,
     Waiting,
 )
-from torch_scenarios.reference.matching import apart
+from torch_scenarios.reference.matching import are_unlikely_pair
 from torch_scenarios.reference.rules.collective import concerns, disagree, is_whole, leave_to_all
 from torch_scenarios.reference.rules.collective import leave as leave_each
 from torch_scenarios.reference.rules.message import Content, answers, find_mismatch
@@ -40,9 +40,9 @@ from torch_scenarios.reference.vector.cohort import (
     Scene,
     View,
     argument_of,
-    as_list,
     leave,
     leave_apart,
+    make_list,
     stay_small,
 )
 from torch_scenarios.reference.vector.evaluator import Evaluation, read_integer, read_same
@@ -514,7 +514,7 @@ class Collectives:
         mine, yours = one.work.instance.step, other.work.instance.step
         if mine is yours or np.intersect1d(one.numbers, other.numbers).size == 0:
             return False
-        return apart(self._plan, mine, yours)
+        return are_unlikely_pair(self._plan, mine, yours)
 
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
@@ -628,7 +628,7 @@ def _settle_alike(group: Group, parts: list[_Part]) -> bool:
             rank=rank,
             group=group,
             arguments={
-                name: as_list(value[at, ...], _is_list(given.get(name)))
+                name: make_list(value[at, ...], _is_list(given.get(name)))
                 if isinstance(value, np.ndarray)
                 else value
                 for name, value in arguments.items()
@@ -743,7 +743,7 @@ def entries(
             yield together
             return
     hollow = {
-        key: as_list(np.broadcast_to(np.zeros((), value.dtype), value.shape), _is_list(value))
+        key: make_list(np.broadcast_to(np.zeros((), value.dtype), value.shape), _is_list(value))
         for key, value in post.arguments.items()
         if isinstance(value, Stack | View)
     }
@@ -826,7 +826,7 @@ def _entry(
     for name, value in post.arguments.items():
         if isinstance(value, Stack):
             found = value.take(np.asarray([row]))[0, ...]
-            arguments[name] = as_list(found, _is_list(value))
+            arguments[name] = make_list(found, _is_list(value))
         else:
             arguments[name] = argument_of(value, row)
     return Entry(rank=rank, group=group, arguments=arguments)

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from torch_scenarios.expressions.lanes import own
+from torch_scenarios.expressions.lanes import take_row
 from torch_scenarios.expressions.values import PerRank, names_of
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Expectation, Step
@@ -31,7 +31,7 @@ from torch_scenarios.reference.vector.cohort import (
     LetBindings,
     Scene,
     argument_of,
-    as_list,
+    make_list,
     stay_small,
 )
 from torch_scenarios.reference.vector.matching import Calls
@@ -112,7 +112,7 @@ class ColumnRecord:
         self._watched = watched
         self._of_all = 0
         self._of_each = np.zeros(plan.world_size, np.int64)
-        self._last = np.full(plan.world_size, -1, np.int64)
+        self._read_last = np.full(plan.world_size, -1, np.int64)
         self._recent: tuple[int, list[int]] | None = None
         self._asked: list[Batch] = []
         self._touching: dict[str, list[Batch]] | None = None
@@ -131,7 +131,7 @@ class ColumnRecord:
             self._of_all += 1
         else:
             self._of_each[batch.active.ranks] += 1
-        self._last[batch.active.index] = len(self.batches)
+        self._read_last[batch.active.index] = len(self.batches)
         if batch.before is not None:
             self._asked.append(batch)
         if isinstance(batch.instance.step.operation, GroupCreation):
@@ -166,7 +166,7 @@ class ColumnRecord:
 
     def last(self, rank: int) -> Batch | None:
         """Return the batch of a rank's last step."""
-        at = int(self._last[rank])
+        at = int(self._read_last[rank])
         return None if at < 0 else self.batches[at]
 
     def of(self, rank: int) -> Iterator[Batch]:
@@ -301,9 +301,9 @@ class ColumnEvents(Events):
             yield self._event(batch, {name: held.copy(name) for name in batch.names})
 
     def _one(self, at: int) -> Event:
-        return self._last() if at == self.past - 1 else super()._one(at)
+        return self._read_last() if at == self.past - 1 else super()._one(at)
 
-    def _last(self) -> Event:
+    def _read_last(self) -> Event:
         batch = self._record.last(self._rank)
         assert batch is not None
         held = self._find_held()
@@ -314,7 +314,7 @@ class ColumnEvents(Events):
         assert memory is not None
         row = batch.active.row(self._rank)
         slack = {name: values[row, ...].copy() for name, values in (batch.slack or {}).items()}
-        seen = {text: _of_row(value, row) for text, value in (batch.observed or {}).items()}
+        seen = {text: _take_row(value, row) for text, value in (batch.observed or {}).items()}
         return Event(
             index=batch.instance.step.index,
             label=batch.label(memory, self._rank),
@@ -392,7 +392,7 @@ class ColumnEvents(Events):
 
 def _read_held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
     return {
-        name: as_list(values[row, ...], is_list)
+        name: make_list(values[row, ...], is_list)
         for name, (values, held, is_list) in (found or {}).items()
         if held[row]
     }
@@ -414,8 +414,8 @@ def find_looked_at(expect: Expectation) -> frozenset[str]:
     return frozenset().union(*found)
 
 
-def _of_row(value: Any, row: int) -> Value:
-    found: Value = own(value, row)
+def _take_row(value: Any, row: int) -> Value:
+    found: Value = take_row(value, row)
     return found.copy() if isinstance(found, np.ndarray) else found
 
 
@@ -441,7 +441,7 @@ class _Held:
 
     def copy(self, name: str) -> Value:
         """Return a copy of what a name holds."""
-        return cast("Value", as_list(self._values[name].copy(), self._listed[name]))
+        return cast("Value", make_list(self._values[name].copy(), self._listed[name]))
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):

@@ -34,7 +34,7 @@ from torch_scenarios.reference.vector.call import (
     WaitingRanks,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import LetBindings, View, as_list, leave
+from torch_scenarios.reference.vector.cohort import LetBindings, View, leave, make_list
 from torch_scenarios.reference.vector.engine import CohortState
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
@@ -418,7 +418,7 @@ class Remainder:
         collective_post.outcome = [
             (
                 name,
-                as_list(values[row, ...].copy(), getattr(post.arguments[name], "listed", False)),
+                make_list(values[row, ...].copy(), getattr(post.arguments[name], "listed", False)),
                 post.bounds[name][row, ...].copy() if name in post.bounds else None,
             )
             for name, values in post.results.items()

@@ -114,7 +114,7 @@ def spans_begun(timeline: Timeline) -> set[At]:
     }
 
 
-def in_ascii(text: str) -> str:
+def replace_symbols(text: str) -> str:
     """Return a text with our own characters as ASCII; others stay."""
     return text.translate(_ASCII)
 
@@ -290,7 +290,7 @@ def gutter(spans: Sequence[StepSpan]) -> str:
     return ",".join(map(str, lines))
 
 
-def beside(timeline: Timeline, row: Row) -> list[StyledText]:
+def tell_beside(timeline: Timeline, row: Row) -> list[StyledText]:
     """Return the text beside a row; nothing where no step is drawn in it."""
     spans = {lane: timeline.lanes[lane].spans[row.nodes[lane][1]] for lane in _senders_first(row)}
     if not spans:
@@ -430,7 +430,7 @@ class Drawing:
         self._blocks = blocks(timeline, lanes, view)
         rows = [row for block in self._blocks for row in block.rows]
         self._left = max(len(_TITLE), *(len(gutter(self._spans(row))) for row in rows))
-        texts = (sum(len(piece.text) for piece in beside(timeline, row)) for row in rows)
+        texts = (sum(len(piece.text) for piece in tell_beside(timeline, row)) for row in rows)
         room = view.width - self._left - 6 - min(max(texts, default=0), ENOUGH_TEXT)
         self._canvas = Canvas(lanes, max(CLOSEST, min(WIDEST, room // len(lanes))))
         self._room = view.width - self._left - self._canvas.width - 4
@@ -493,7 +493,7 @@ class Drawing:
         if any(ABSENT.character in piece.text for piece in drawn):
             self._legend[ABSENT] = None
         self._go_on(row.nodes.values())
-        first, *more = wrap(beside(self._timeline, row), self._room)
+        first, *more = wrap(tell_beside(self._timeline, row), self._room)
         yield [*self._margin(gutter(self._spans(row))), *drawn, StyledText("  "), *first]
         for line in more:
             yield from self._lay_beside(StyledText("  "), *line)
@@ -672,7 +672,7 @@ class Printer:
         for line in lines:
             text = Text()
             for piece in line:
-                plain = in_ascii(piece.text) if self._ascii else piece.text
+                plain = replace_symbols(piece.text) if self._ascii else piece.text
                 text.append(clean_line(plain).replace("\t", " "), style=STYLES[piece.style])
             text.rstrip()
             self._console.print(text)

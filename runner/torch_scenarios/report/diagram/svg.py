@@ -19,7 +19,6 @@ from torch_scenarios.report.diagram.lanes import (
     DIED,
     Glyph,
     StyledText,
-    beside,
     chain,
     end_of,
     glyph_of,
@@ -27,6 +26,7 @@ from torch_scenarios.report.diagram.lanes import (
     name_ranks,
     pick_lanes,
     spans_begun,
+    tell_beside,
     values_of,
     wrap,
 )
@@ -187,7 +187,7 @@ class _Picture:
             self._front += _node(self._x[lane], self._y, glyph, self._hue(span))
         self._go_on(row)
         self._front.append(_text(self._left, self._y + 4, gutter(self._spans(row)), "line"))
-        lines = wrap(beside(self._timeline, row), TEXT)
+        lines = wrap(tell_beside(self._timeline, row), TEXT)
         if self._values:
             lines += self._list_values(row)
         self._write(lines)

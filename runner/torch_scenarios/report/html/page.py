@@ -461,13 +461,13 @@ def draw(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], PageCase
     for path, cases in pages.items():
         for key, shown in cases.items():
             result = results.get(key)
-            if result is None or not _of(shown, result):
+            if result is None or not _is_of(shown, result):
                 _refuse(f"{path} is the page of another run: {key[1]} is not among its results")
             results[key] = replace(result, page=shown.body)
     return replace(outcome, results=tuple(results.values()))
 
 
-def _of(shown: PageCase, result: Result) -> bool:
+def _is_of(shown: PageCase, result: Result) -> bool:
     return (shown.verdict, shown.took) == (result.verdict.status, round(result.duration_s * 1e6))
 
 

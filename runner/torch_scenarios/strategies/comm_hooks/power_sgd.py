@@ -35,7 +35,7 @@ from torch_scenarios.operations.base import Caller, Group, Part
 from torch_scenarios.strategies.comm_hooks.all_reduce import average
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 from torch_scenarios.strategies.one_process import charge
-from torch_scenarios.strategies.tolerance import EPSILON, apart
+from torch_scenarios.strategies.tolerance import EPSILON, measure_distance
 from torch_scenarios.strategies.trainee import sum_over
 
 #: the first step at which buckets stay what they are
@@ -306,7 +306,7 @@ class PowerSide(HookSide):
         if found.made is None or found.off is None:
             return None
         parts = zip(*(bucket.gradients(each) for each in (made, found.made)), strict=True)
-        carried = [np.full(mine.size, apart(mine, exact)) for mine, exact in parts]
+        carried = [np.full(mine.size, measure_distance(mine, exact)) for mine, exact in parts]
         carry: Array = np.concatenate(carried)
         return found.off + carry
 

@@ -182,7 +182,7 @@ def _carry_out(mesh: Mesh, word: Word, row: Array) -> Array:
 
 
 @cache
-def _of(word: str, **given: Any) -> Word:
+def _make_word(word: str, **given: Any) -> Word:
     """Return one of the words of `jax.lax`, always the same for the same arguments."""
     return partial(_say, word, given)
 
@@ -306,7 +306,7 @@ def _make_message(known: Any, source: int, target: int, tag: int) -> tuple[Mesh,
         raise ValueError(message)
     chosen = _find_group(known)
     pair = chosen.ranks[source], chosen.ranks[target]
-    return _make_mesh(pair, 2 * chosen.number + 1), _of("ppermute", perm=((0, 1),))
+    return _make_mesh(pair, 2 * chosen.number + 1), _make_word("ppermute", perm=((0, 1),))
 
 
 def isend(
@@ -356,7 +356,7 @@ def recv(tensor: Array, src: int | None = None, **given: Any) -> int:
 def barrier(group: Any = None, *, async_op: bool = False) -> PolledWork | None:
     """Add up a number, as `multihost_utils.sync_global_devices` does."""
     one = np.ones(1, np.int32)
-    return JaxWork(_find_mesh(group), _of("psum"), one).finish(async_op=async_op)
+    return JaxWork(_find_mesh(group), _make_word("psum"), one).finish(async_op=async_op)
 
 
 def broadcast(
@@ -374,7 +374,7 @@ def broadcast(
     source = _find_peer(group, src, group_src)
     row = flatten(tensor)
     given = row if get_rank(group) == source else np.zeros_like(row)
-    work = JaxWork(_find_mesh(group), _of("psum"), given, lambda came: deal([tensor], came))
+    work = JaxWork(_find_mesh(group), _make_word("psum"), given, lambda came: deal([tensor], came))
     return work.finish(async_op=async_op)
 
 
@@ -387,7 +387,7 @@ def _find_reduction(op: str, dtype: np.dtype[Any]) -> Word:
     if (dtype == np.bool_ and op in {"psum", "pmean"}) or (dtype.kind in "iu" and op == "pmean"):
         message = f"`{op}` of {dtype.name} is not supported: its result has another dtype on JAX"
         raise NotImplementedError(message)
-    return _of(op)
+    return _make_word(op)
 
 
 def all_reduce(
@@ -405,7 +405,9 @@ def all_gather(
     """`all_gather`: all parts have the same number of elements."""
     mesh = _find_mesh(group)
     _require_alike([tensor, *tensor_list], [tensor_list], mesh.size)
-    work = JaxWork(mesh, _of("all_gather"), flatten(tensor), lambda row: deal(tensor_list, row))
+    work = JaxWork(
+        mesh, _make_word("all_gather"), flatten(tensor), lambda row: deal(tensor_list, row)
+    )
     return work.finish(async_op=async_op)
 
 
@@ -433,7 +435,7 @@ def all_gather_single(
     """`all_gather` into one array."""
     mesh = _find_mesh(group)
     _require_size(output, input.size * mesh.size)
-    work = JaxWork(mesh, _of("all_gather"), flatten(input), lambda row: deal([output], row))
+    work = JaxWork(mesh, _make_word("all_gather"), flatten(input), lambda row: deal([output], row))
     return work.finish(async_op=async_op)
 
 
@@ -465,7 +467,7 @@ def reduce_scatter_single(
     if op != ReduceOp.SUM:
         message = f"`{op}` in reduce_scatter is not supported: JAX has `psum_scatter` alone"
         raise NotImplementedError(message)
-    word = _of("psum_scatter", tiled=True)
+    word = _make_word("psum_scatter", tiled=True)
     work = JaxWork(mesh, word, flatten(input), lambda row: deal([output], row))
     return work.finish(async_op=async_op)
 
@@ -481,7 +483,10 @@ def all_to_all(
     lists = output_tensor_list, input_tensor_list
     mesh = _find_mesh(group)
     _require_alike([*output_tensor_list, *input_tensor_list], lists, mesh.size)
-    row, word = join(input_tensor_list), _of("all_to_all", split_axis=0, concat_axis=0, tiled=True)
+    row, word = (
+        join(input_tensor_list),
+        _make_word("all_to_all", split_axis=0, concat_axis=0, tiled=True),
+    )
     work = JaxWork(mesh, word, row, lambda came: deal(output_tensor_list, came))
     return work.finish(async_op=async_op)
 
@@ -502,6 +507,6 @@ def all_to_all_single(
         raise NotImplementedError(message)
     _require_size(output, input.size)
     _require_size(input, input.size // mesh.size * mesh.size)
-    word = _of("all_to_all", split_axis=0, concat_axis=0, tiled=True)
+    word = _make_word("all_to_all", split_axis=0, concat_axis=0, tiled=True)
     work = JaxWork(mesh, word, flatten(input), lambda row: deal([output], row))
     return work.finish(async_op=async_op)
