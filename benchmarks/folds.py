@@ -28,7 +28,7 @@ from torch_scenarios.cost.intervals import (
     PART_OF_NODES,
     TABLE,
     ComparedRow,
-    among,
+    find_interval,
     residuals,
 )
 from torch_scenarios.cost.topology import Topology, topology
@@ -202,7 +202,7 @@ def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRo
     seen += [row for row in tables if row.group != project]
     told: list[tuple[ComparedRow, bool, bool]] = []
     for each in left:
-        found = among(seen, each.kind, each.collective, each.nodes, each.size)
+        found = find_interval(seen, each.kind, each.collective, each.nodes, each.size)
         if found is not None:
             told.append((each, found.alike, found.low <= exp(each.log_ratio) <= found.high))
     asked, alike, inside = zip(*told, strict=True)

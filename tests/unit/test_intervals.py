@@ -23,8 +23,8 @@ from torch_scenarios.cost.intervals import (
     SMALL_EXPERTS,
     TABLE,
     ComparedRow,
-    among,
-    among_steps,
+    find_interval,
+    find_step_interval,
     form_interval,
     interval,
     planned_steps,
@@ -67,7 +67,7 @@ def test_a_broken_network_makes_no_interval_of_those_that_work() -> None:
     ]
     broken = ComparedRow("mine", "all_reduce", 2, 2.0**20, 2.5, "broken")
     without, beside = (
-        among(rows, "mine", "all_reduce", 2, 2.0**20) for rows in (own, [*own, broken])
+        find_interval(rows, "mine", "all_reduce", 2, 2.0**20) for rows in (own, [*own, broken])
     )
     assert without is not None
     assert beside is not None
@@ -78,8 +78,8 @@ def test_a_broken_network_makes_no_interval_of_those_that_work() -> None:
 def test_rows_of_several_nodes_say_less_of_one_node() -> None:
     rows = [ComparedRow("mine", "all_reduce", 2, 2.0**20, 0.0, "a project")]
     far = [replace(rows[0], nodes=4)]
-    inside = among(rows, "mine", "all_reduce", 1, 2.0**20)
-    across = among(far, "mine", "all_reduce", 2, 2.0**20)
+    inside = find_interval(rows, "mine", "all_reduce", 1, 2.0**20)
+    across = find_interval(far, "mine", "all_reduce", 2, 2.0**20)
     assert inside is not None
     assert across is not None
     assert inside.high > across.high
@@ -88,7 +88,7 @@ def test_rows_of_several_nodes_say_less_of_one_node() -> None:
 def test_80_percent_of_the_steps_of_projects_left_out_are_in_their_interval() -> None:
     inside = []
     for row in steps():
-        found = among_steps(
+        found = find_step_interval(
             (each for each in steps() if each.group != row.group), row.kind, row.gpu
         )
         assert found is not None
@@ -115,7 +115,7 @@ def test_80_percent_of_planned_steps_of_projects_left_out_are_in_their_interval(
     by_project: dict[str, list[bool]] = {}
     for row in planned_steps():
         others = [each for each in planned_steps() if each.group != row.group]
-        found = among_steps(others, row.kind, row.gpu, OF_PLANNED)
+        found = find_step_interval(others, row.kind, row.gpu, OF_PLANNED)
         assert found is not None
         is_inside = found.low <= np.exp(row.log_ratio) <= found.high
         by_project.setdefault(row.group, []).append(bool(is_inside))

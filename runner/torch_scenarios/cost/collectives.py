@@ -146,7 +146,7 @@ def _gather_at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
         yield Stroke(ranks[1:], np.repeat(ranks[:1], len(ranks) - 1), size / len(ranks))
 
 
-def _from_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
+def _send_from_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
     """Let the first send their parts to all others, at once."""
     for step in _gather_at_root(ranks, size):
         yield Stroke(step.dst, step.src, step.size)
@@ -170,7 +170,7 @@ _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
 _MESSAGES: Mapping[str, Algorithm] = {
     "all_to_all": _pairwise,
     "gather": _gather_at_root,
-    "scatter": _from_root,
+    "scatter": _send_from_root,
 }
 
 #: kind of operation -> its algorithms; the first one is taken where none is asked for
@@ -186,7 +186,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
     "broadcast": _WHOLE,
     "reduce": _WHOLE,
     "gather": {"direct": _gather_at_root},
-    "scatter": {"direct": _from_root},
+    "scatter": {"direct": _send_from_root},
     "all_to_all": {"pairwise": _pairwise},
     "barrier": {"dissemination": _dissemination},
     "monitored_barrier": {"direct": _gather_at_root},

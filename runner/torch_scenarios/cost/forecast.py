@@ -923,9 +923,9 @@ class _Sum(Struct):
         self.began = min(self.began, float(started.min()))
         self.ended = max(self.ended, float(ended.max()))
         if not isinstance(target, int):
-            self._between(source, target, 1, size, self.network.count_link_bytes(size))
+            self._add_messages(source, target, 1, size, self.network.count_link_bytes(size))
 
-    def _between(self, source: Any, target: Any, count: int, size: Any, carried: Any) -> None:
+    def _add_messages(self, source: Any, target: Any, count: int, size: Any, carried: Any) -> None:
         key = source.tobytes(), target.tobytes()
         known = self.pairs.setdefault(key, [source, target, 0, 0.0, 0.0])
         known[2] += count
@@ -936,7 +936,7 @@ class _Sum(Struct):
         self.calls += other.calls
         self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
         for pair in other.pairs.values():
-            self._between(*pair)
+            self._add_messages(*pair)
 
     def by_rank(self, world_size: int) -> tuple[Any, Any, Any]:
         """Return how many messages each rank sends, and the bytes that it sends and receives."""

@@ -220,10 +220,10 @@ def step_interval(
     """
     rows, expected = (planned_steps(), OF_PLANNED) if is_planned else (steps(), OF_STEPS)
     own = {row.kind for row in rows}
-    return among_steps(rows, machine if machine in own else kind, gpu, expected)
+    return find_step_interval(rows, machine if machine in own else kind, gpu, expected)
 
 
-def among_steps(
+def find_step_interval(
     rows: Iterable[ComparedStep], kind: str, gpu: str, expected: Spread = OF_STEPS
 ) -> Interval | None:
     """Return the interval that some steps give for a machine: its own, those of its GPU, others."""
@@ -239,26 +239,26 @@ def among_steps(
 @cache
 def interval(kind: str, collective: str, nodes: int, size: float) -> Interval | None:
     """Return the interval of a case; None where nothing like it was compared."""
-    return among(residuals(), kind, collective, nodes, size)
+    return find_interval(residuals(), kind, collective, nodes, size)
 
 
-def among(
+def find_interval(
     rows: Iterable[ComparedRow], kind: str, collective: str, nodes: int, size: float
 ) -> Interval | None:
     """Return the interval that some rows give for a case; None where none of them is like it."""
     own = [row for row in rows if row.kind == kind]
     if kind == TABLE:
-        return _of(own, collective, nodes, size, OF_TABLES)
+        return _choose_interval(own, collective, nodes, size, OF_TABLES)
     is_large = size >= LARGE
-    found = _of(own, collective, nodes, size, LARGE_ONES if is_large else SMALL)
+    found = _choose_interval(own, collective, nodes, size, LARGE_ONES if is_large else SMALL)
     if found is not None:
         return found
     others = [row for row in rows if row.kind not in {kind, TABLE}]
     expected = LARGE_OF_OTHERS if is_large else SMALL_OF_OTHERS
-    return _of(others, collective, nodes, size, expected, OTHER_KIND)
+    return _choose_interval(others, collective, nodes, size, expected, OTHER_KIND)
 
 
-def _of(
+def _choose_interval(
     rows: Iterable[ComparedRow],
     collective: str,
     nodes: int,

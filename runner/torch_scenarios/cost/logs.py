@@ -67,7 +67,7 @@ def read_logs(path: Path, content: bytes) -> tuple[Log, ...]:
     """
     text = content.decode("utf-8", errors="replace")
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return merge(_from_json(path, text))
+        return merge(_read_json(path, text))
     reader = _Reader(str(path))
     for line in text.splitlines():
         reader.line(_PREFIX.sub(" ", line))
@@ -277,10 +277,10 @@ class _Reader:
 # JSON: of nccl-tests (`-J`), of `scenario bench --json`.
 
 
-def _from_json(path: Path, text: str) -> list[Log]:
+def _read_json(path: Path, text: str) -> list[Log]:
     try:
         whole: dict[str, Any] = decode_json(text.lstrip("\ufeff"))
-        found = _from_nccl_tests(path, whole) if "results" in whole else _from_bench(path, whole)
+        found = _read_nccl_tests(path, whole) if "results" in whole else _read_bench(path, whole)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError):
         found = []
     if not found:
@@ -289,7 +289,7 @@ def _from_json(path: Path, text: str) -> list[Log]:
     return found
 
 
-def _from_nccl_tests(path: Path, whole: dict[str, Any]) -> list[Log]:
+def _read_nccl_tests(path: Path, whole: dict[str, Any]) -> list[Log]:
     reader = _Reader(str(path))
     named = _PROGRAM.search(str(whole["args"][0]))
     reader.program = None if named is None else named[1]
@@ -307,7 +307,7 @@ def _from_nccl_tests(path: Path, whole: dict[str, Any]) -> list[Log]:
     return reader.logs()
 
 
-def _from_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
+def _read_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
     """Return the rows that `scenario bench --json` wrote: minima, which noise moves least.
 
     Programs that are no collective are left out beside those that are.

@@ -360,21 +360,21 @@ class Tuner(Struct, frozen=True):
             return bus * self._multicast_share(collective, algorithm, ranks, nodes)
         bus = found.count * (found.inside if nodes <= 2 else found.between)
         row = gpu if nodes == 1 else int(self.cpu == "amd")
-        ll_max = _of(self.constants.ll_max, row)[at]
+        ll_max = _find_row(self.constants.ll_max, row)[at]
         if algorithm == RING and protocol == LL:
             return min(ll_max, bus * self._scale_for_ll(collective, nodes)) * ranks / steps
         if algorithm == RING and protocol == LL128:
             share = 0.7 if form < 223 and per_node < 2 else 0.92
-            most = found.count * _of(self.constants.ring_ll128, gpu)[at]
+            most = found.count * _find_row(self.constants.ring_ll128, gpu)[at]
             return min(bus * share, most) * ranks / steps
         if algorithm == RING:
             return bus * ranks / steps
-        bus = min(bus * 0.92, found.count * _of(self.constants.tree, gpu)[at])
+        bus = min(bus * 0.92, found.count * _find_row(self.constants.tree, gpu)[at])
         if protocol == LL:
             bus = min(bus / 3.8, ll_max)
         elif protocol == LL128:
             share = 7 / 9 if nodes == 1 else 120 / 128
-            bus = min(bus * share, found.count * _of(self.constants.tree_ll128, gpu)[at])
+            bus = min(bus * share, found.count * _find_row(self.constants.tree_ll128, gpu)[at])
         if self.tree == "tree":
             bus *= 0.85
         return bus * 0.5
@@ -409,7 +409,7 @@ class Tuner(Struct, frozen=True):
             inside *= 2 if collective == ALL_REDUCE else (per_node - 1) / per_node
             if algorithm == NVLS:
                 return min(inside, between)
-            most = _of(self.constants.nvls_tree, GPUS.index(self.gpu))[min(nodes, 3) - 1]
+            most = _find_row(self.constants.nvls_tree, GPUS.index(self.gpu))[min(nodes, 3) - 1]
             return min(inside, between * (2 if nodes <= 2 else 1), most)
         if form == 218:
             return inside if nodes <= 2 else between
@@ -501,6 +501,6 @@ def ring_steps(collective: str, ranks: int) -> int:
     return ranks - 1 if collective in _HALVES else ranks
 
 
-def _of(rows: PerNodes, at: int) -> Three:
+def _find_row(rows: PerNodes, at: int) -> Three:
     """Return the row of a GPU; one that a release did not know counts as the newest that it did."""
     return rows[min(at, len(rows) - 1)]

@@ -114,7 +114,7 @@ def cost(options: Mapping[str, Any]) -> None:
     hidden by a hundred right ones.
     """
     topology = _read_topology(options)
-    selection = _of_any_world(selection_of(options))
+    selection = _allow_large_worlds(selection_of(options))
     quiet = options["json_file"] == "-"
     cases: list[dict[str, Any]] = []
     points: list[Point] = []
@@ -135,7 +135,7 @@ def cost(options: Mapping[str, Any]) -> None:
             for line in [] if quiet else lines:
                 click.echo(clean(line))
     if options["against"]:
-        codes.add(_against(options, points, cases, quiet=quiet))
+        codes.add(_compare(options, points, cases, quiet=quiet))
     _write(options, cases, points)
     if not selected:
         click.echo("nothing was selected", err=True)
@@ -143,7 +143,7 @@ def cost(options: Mapping[str, Any]) -> None:
     sys.exit(max(codes, default=0))
 
 
-def _of_any_world(selection: Selection) -> Selection:
+def _allow_large_worlds(selection: Selection) -> Selection:
     """Return a selection whose worlds may be large: no rank of them is started, nor walked.
 
     The analysis takes ranks that do the same together, so that a million of them can be counted.
@@ -235,7 +235,7 @@ def _cost_case(
     2    the file is invalid, or the topology cannot tell
     3    the analysis reached a limit
     """
-    analysis: Analysis = weigh(_without_time(scenario), limits)
+    analysis: Analysis = weigh(_leave_out_time(scenario), limits)
     head = f"{scenario.source.path}::{scenario.case}"
     entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
     if analysis.predicted is None or analysis.verdict.status == "INVALID":
@@ -258,7 +258,7 @@ def _cost_case(
     entry |= {"ranks": scenario.world_size, **structure_json(structure)}
     for option, write in (("goal_file", _write_goal), ("chakra_folder", _write_chakra)):
         if options[option] is not None:
-            write(_only_traffic(analysis, option), options[option])
+            write(_take_only_traffic(analysis, option), options[option])
     if topology is None:
         return [entry], lines, 0, []
     try:
@@ -333,7 +333,7 @@ def _scale(structure: Structure, scales: str | None) -> Structure:
     return replace(structure, sent=tuple(each * factor for each in structure.sent))
 
 
-def _only_traffic(analysis: Analysis, option: str) -> Traffic:
+def _take_only_traffic(analysis: Analysis, option: str) -> Traffic:
     """Return what goes between the ranks of a case; refuses a second case.
 
     The first case is kept in the context of the command, since one file can hold one schedule.
@@ -373,7 +373,7 @@ def _write_chakra(traffic: Traffic, folder: str) -> None:
         refuse_usage(f"{folder}: it cannot be written: {error.strerror or error}")
 
 
-def _without_time(scenario: Scenario) -> Scenario:
+def _leave_out_time(scenario: Scenario) -> Scenario:
     """Return a case in which no time is stated: a forecast is what is asked for, and no verdict."""
     stated = scenario.expect.cost
     if stated is None or stated.time is None:
@@ -394,7 +394,7 @@ def _points(
     assert analysis.predicted is not None
     assert analysis.predicted.traffic is not None
     labels = _labels(analysis)
-    topology = _on_nodes(topology, scenario.world_size, options["nodes"])
+    topology = _spread_over_nodes(topology, scenario.world_size, options["nodes"])
     collective, own = collective_of(analysis)
     worse = _degradation(options)
     traffic = analysis.predicted.traffic
@@ -454,7 +454,7 @@ def _pairs(flag: str, given: Sequence[str], kind: Callable[[str], Any]) -> Itera
         yield pair
 
 
-def _on_nodes(topology: Topology, ranks: int, nodes: int | None) -> Topology:
+def _spread_over_nodes(topology: Topology, ranks: int, nodes: int | None) -> Topology:
     """Return a topology on which so many ranks are on so many nodes. Raises UsageError."""
     if nodes is None:
         return topology
@@ -557,7 +557,7 @@ def _curve_lines(points: Sequence[Point]) -> list[str]:
     return lines
 
 
-def _against(
+def _compare(
     options: Mapping[str, Any], points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it.
@@ -573,7 +573,7 @@ def _against(
             for each in options["against"]
         ]
         if all(b'"traceEvents"' in content for content in read):
-            return _against_profile(read, points, cases, options, quiet=quiet)
+            return _compare_with_profile(read, points, cases, options, quiet=quiet)
         if more:
             others = (
                 each
@@ -587,7 +587,7 @@ def _against(
         (content,) = read
         if is_log(content):
             tables = tables_of(read_logs(Path(path), content))
-            return _against_log(path, tables, points, cases, quiet=quiet)
+            return _compare_with_log(path, tables, points, cases, quiet=quiet)
         rows = read_rows(Path(path))
     except ScenarioError as error:
         refuse(error)
@@ -626,7 +626,7 @@ def _against(
     return 0
 
 
-def _against_profile(
+def _compare_with_profile(
     contents: Sequence[bytes],
     points: Sequence[Point],
     cases: list[dict[str, Any]],
@@ -707,7 +707,7 @@ def _profile_json(
     return found
 
 
-def _against_log(
+def _compare_with_log(
     path: str,
     tables: Mapping[str, Mapping[int, Table]],
     points: Sequence[Point],
@@ -829,7 +829,7 @@ def bench(options: Mapping[str, Any]) -> None:
     lines = bench_lines(found.rows, content, notices, nccl=options["nccl_tests"])
     verdicts = []
     for row in content if options["compare"] is not None else []:
-        compared = _against_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
+        compared = _compare_with_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
         if compared is not None:
             verdicts.append(compared.status)
             row["comparison"] = asdict(compared)
@@ -980,7 +980,7 @@ def _bench_cases(
                             line.replace("--set bytes", "--sizes") if sets else line, err=True
                         )
                     sys.exit(2)
-                analysis = analyse(_without_time(scenario), chosen.limits)
+                analysis = analyse(_leave_out_time(scenario), chosen.limits)
                 found = None
                 traffic = analysis.predicted.traffic if analysis.predicted else None
                 if topology is not None and traffic is not None:
@@ -1022,7 +1022,7 @@ def bench_lines(
     return lines
 
 
-def _against_old(
+def _compare_with_old(
     row: Mapping[str, Any], old: Sequence[Mapping[str, Any]], fail_above: float, *, noisy: bool
 ) -> Any:
     """Return the comparison of a row with the old one of its case and size; None without one.
