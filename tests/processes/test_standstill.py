@@ -17,9 +17,9 @@ from torch_scenarios.record.evidence.standstill import (
     WAITING,
     RankStates,
     Standstill,
+    list_family,
     read_demand_s,
     read_transfer,
-    with_children,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_a_process_wants_what_its_children_want() -> None:
     try:
         most, until = 0.0, time.monotonic() + 60
         while most < 0.02 and time.monotonic() < until:
-            with_child = sum(1 for _ in with_children(process.pid)) > 1
+            with_child = sum(1 for _ in list_family(process.pid)) > 1
             most = max(most, (read_demand_s(process.pid) or 0.0) if with_child else 0.0)
         assert most >= 0.02
     finally:

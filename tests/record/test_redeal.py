@@ -17,7 +17,7 @@ from sampling import sampled
 
 import torch_scenarios
 from torch_scenarios.cli import cli
-from torch_scenarios.record.values.deal import with_batch
+from torch_scenarios.record.values.deal import insert_batch
 from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.redeal import compare_dealings, write_plan
 from torch_scenarios.record.values.source import frames_of_loss
@@ -283,7 +283,7 @@ def test_options_that_do_not_fit_are_refused(
     ],
 )
 def test_a_line_becomes_a_batch(text: str, line: int, then: str) -> None:
-    assert ast.unparse(with_batch(text, "train.py", line)).startswith(then)
+    assert ast.unparse(insert_batch(text, "train.py", line)).startswith(then)
 
 
 def test_without_a_record_a_batch_is_what_it_was() -> None:

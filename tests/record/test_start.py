@@ -19,9 +19,9 @@ from torch_scenarios.record.evidence.claim import (
     claim_of,
     comes_from_parent,
     is_own,
-    own_programs,
     rank_joined,
     release_programs,
+    tell_programs,
 )
 from torch_scenarios.record.evidence.initialization import (
     Claim,
@@ -515,7 +515,7 @@ def test_a_program_that_a_rank_starts_knows_whose_place_it_takes(
     monkeypatch.delenv(OWNER, raising=False)
     assert rank_joined(claim) is None
     monkeypatch.setenv(OWNER, "")  # it is as it was behind the test
-    own_programs(1, claim)
+    tell_programs(1, claim)
     assert rank_joined(claim) is None, "the rank itself"
     monkeypatch.setattr(os, "getpid", lambda: 1)
     assert rank_joined(claim) == 1

@@ -16,7 +16,7 @@ from torch_scenarios.record.format import (
     Tensor,
     read_file,
 )
-from torch_scenarios.record.kernels.schedule import last_step, with_twins
+from torch_scenarios.record.kernels.schedule import add_twins, take_last_step
 from torch_scenarios.record.program import program_of
 
 WORLD = (0, 1)
@@ -63,12 +63,12 @@ def shown(found: RankRecord) -> list[str]:
 
 def test_a_gather_on_its_stream_begins_before_the_kernels_that_the_script_makes_before_it() -> None:
     layer = [("mark", 0, 0), ("kernels", 10.0), ("on", 1), call(7), ("mark", 1, 1), ("on", 0)]
-    found = last_step(record(*layer, ("await", 0, 1), ("kernels", 20.0)))
+    found = take_last_step(record(*layer, ("await", 0, 1), ("kernels", 20.0)))
     assert shown(found) == ["begin 7", "10 us", "wait 7", "20 us"]
 
 
 def test_a_gather_begins_no_earlier_than_the_event_that_its_stream_waits_for() -> None:
-    found = last_step(
+    found = take_last_step(
         record(
             *(("kernels", 1.0), ("mark", 0, 0), ("kernels", 10.0), ("await", 1, 0)),
             *(("on", 1), call(7), ("mark", 1, 1), ("on", 0), ("await", 0, 1), ("kernels", 20.0)),
@@ -78,25 +78,27 @@ def test_a_gather_begins_no_earlier_than_the_event_that_its_stream_waits_for() -
 
 
 def test_a_call_on_the_main_stream_waits_for_all_before_it() -> None:
-    found = last_step(record(("kernels", 10.0), call(1), ("kernels", 5.0)))
+    found = take_last_step(record(("kernels", 10.0), call(1), ("kernels", 5.0)))
     assert shown(found) == ["10 us", "call 1", "5 us"]
 
 
 def test_work_that_is_waited_for_later_goes_on_meanwhile() -> None:
     begun = call(1, completes=False)
     wait = RecordedWait(numbers=(1,))
-    found = last_step(record(("kernels", 10.0), begun, ("kernels", 5.0), wait, ("kernels", 1.0)))
+    found = take_last_step(
+        record(("kernels", 10.0), begun, ("kernels", 5.0), wait, ("kernels", 1.0))
+    )
     assert shown(found) == ["10 us", "begin 1", "5 us", "wait 1", "1 us"]
 
 
 def test_what_no_kernel_waits_for_is_waited_for_at_the_end() -> None:
-    found = last_step(record(call(1, completes=False), ("kernels", 5.0)))
+    found = take_last_step(record(call(1, completes=False), ("kernels", 5.0)))
     assert shown(found) == ["begin 1", "5 us", "wait 1"]
 
 
 def test_calls_of_one_group_keep_the_order_of_the_script() -> None:
     # a scatter on stream 2 needs the kernels; the gather on stream 1 after it needs nothing
-    found = last_step(
+    found = take_last_step(
         record(
             *(("kernels", 10.0), ("mark", 0, 0), ("await", 2, 0), ("on", 2), call(1), ("on", 1)),
             *(call(2), ("on", 0), ("kernels", 20.0)),
@@ -106,7 +108,7 @@ def test_calls_of_one_group_keep_the_order_of_the_script() -> None:
 
 
 def test_kernels_behind_a_call_on_its_stream_wait_for_it_and_the_main_stream_goes_on() -> None:
-    found = last_step(
+    found = take_last_step(
         record(
             *(("kernels", 10.0), ("mark", 0, 0), ("await", 2, 0), ("on", 2), call(1)),
             *(("kernels", 3.0), ("mark", 1, 2), ("on", 0), ("kernels", 20.0)),
@@ -118,7 +120,7 @@ def test_kernels_behind_a_call_on_its_stream_wait_for_it_and_the_main_stream_goe
 
 def test_a_call_that_needs_one_of_another_group_begins_once_that_is_waited_for() -> None:
     other = call(2, group_name="1")
-    found = last_step(
+    found = take_last_step(
         record(
             *(("on", 1), call(1), ("mark", 0, 1), ("await", 2, 0), ("on", 2), other),
             *(("mark", 1, 2), ("on", 0), ("kernels", 10.0), ("await", 0, 1), ("kernels", 5.0)),
@@ -128,7 +130,7 @@ def test_a_call_that_needs_one_of_another_group_begins_once_that_is_waited_for()
 
 
 def test_a_host_that_waits_begins_nothing_before() -> None:
-    found = last_step(
+    found = take_last_step(
         record(("kernels", 10.0), ("host",), ("on", 1), call(1), ("on", 0), ("kernels", 5.0))
     )
     assert shown(found) == ["10 us", "begin 1", "5 us", "wait 1"]
@@ -140,7 +142,7 @@ def test_the_last_step_of_an_optimizer_is_what_is_left() -> None:
         for at in range(3)
         for each in (("kernels", 10.0 + at), call(at), ("kernels", 1.0), ("step",))
     ]
-    assert shown(last_step(record(*events))) == ["12 us", "call 2", "1 us"]
+    assert shown(take_last_step(record(*events))) == ["12 us", "call 2", "1 us"]
 
 
 def test_a_twin_is_in_the_groups_along_the_same_dimensions() -> None:
@@ -148,7 +150,7 @@ def test_a_twin_is_in_the_groups_along_the_same_dimensions() -> None:
     one = record(
         call(0, group=(0, 1)), call(1, group=(0, 2), group_name="1"), groups=groups, world=4
     )
-    found = with_twins({0: one})
+    found = add_twins({0: one})
     assert found is not None
     assert {rank: [each[1] for each in own.groups.values()] for rank, own in found.items()} == {
         0: [(0, 1), (0, 2)],
@@ -160,18 +162,18 @@ def test_a_twin_is_in_the_groups_along_the_same_dimensions() -> None:
 
 
 def test_a_group_off_the_dimensions_of_a_mesh_has_no_twin() -> None:
-    assert with_twins({0: record(groups={0: ("0", (0, 1, 3), "")}, world=4)}) is None
+    assert add_twins({0: record(groups={0: ("0", (0, 1, 3), "")}, world=4)}) is None
 
 
 def test_the_program_has_the_times_the_true_sizes_and_what_is_held() -> None:
-    step = last_step(
+    step = take_last_step(
         record(
             *(("kernels", 1234567.0), call(0), ("kernels", 2.5)),
             groups={0: ("0", WORLD, "default_pg")},
             held={"parameters": 100, "activations": 5000},
         )
     )
-    whole = with_twins({0: step})
+    whole = add_twins({0: step})
     assert whole is not None
     text = program_of(whole, is_timed=True).text
     assert "- {compute: {time: 1.235s}}" in text
@@ -189,7 +191,7 @@ def test_a_record_whose_hosts_wait_without_a_line_is_read_too(tmp_path: Path) ->
     read = []
     for lines in (older, newer):
         path.write_text("".join(f"{json.dumps(each)}\n" for each in (about, where, *lines)))
-        read.append(last_step(read_file(path)).items)
+        read.append(take_last_step(read_file(path)).items)
     (together,), apart = read
     assert isinstance(together, RecordedKernels)
     assert together.us == 15

@@ -35,6 +35,7 @@ from torch_scenarios.record.evidence.initialization import (
 )
 from torch_scenarios.record.evidence.reasons import (
     SINCE,
+    add_reason,
     add_reasons,
     explain_absence,
     explain_anyone,
@@ -45,7 +46,6 @@ from torch_scenarios.record.evidence.reasons import (
     find_endless,
     find_late_rank,
     list_own_ways,
-    with_reason,
 )
 from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.evidence.standstill import STANDSTILL_S
@@ -72,7 +72,7 @@ from torch_scenarios.record.format import (
     set_earlier_aside,
     signal_name,
 )
-from torch_scenarios.record.kernels.schedule import last_step, with_twins
+from torch_scenarios.record.kernels.schedule import add_twins, take_last_step
 from torch_scenarios.record.live import (
     ENDLESS_S,
     JOIN_S,
@@ -201,7 +201,7 @@ def record(
     )
     result = add_why(result, records, home)
     notes = (*notes, *(() if result.found else _list_other_ways(records, home)))
-    result = _with_processes(result, records, ran, home)
+    result = _add_processes(result, records, ran, home)
     ranks, outside = _find_outside(ran, records)
     waits: tuple[str, ...] = ()
     if outside:
@@ -231,7 +231,7 @@ def record(
     )
 
 
-def _with_processes(
+def _add_processes(
     result: JudgedRecord, records: Mapping[int, RankRecord], ran: RunEnd, home: str
 ) -> JudgedRecord:
     """Return a result with what the processes show: forks, programs, and locks on files.
@@ -277,11 +277,12 @@ def program_with_times(
 ) -> RecordedProgram:
     """Return the last step of records with the times of its kernels, for all ranks of the world.
 
-    The first steps compile, allocate and warm up; `last_step` takes the one between the last two
-    `optimizer.step()`. Ranks that were not run are twins of those that were, moved along the mesh.
+    The first steps compile, allocate and warm up; `take_last_step` takes the one between the last
+    two `optimizer.step()`. Ranks that were not run are twins of those that were, moved along the
+    mesh.
     """
-    steps = {rank: last_step(record) for rank, record in records.items()}
-    whole = with_twins(steps)
+    steps = {rank: take_last_step(record) for rank, record in records.items()}
+    whole = add_twins(steps)
     about = "one step of an optimizer, in the order of the GPU; kernels are reckoned, not measured"
     program = program_of(
         steps if whole is None else whole,
@@ -499,7 +500,7 @@ def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) 
     for at, each in enumerate(findings):
         reason = explain_message(each, records, home)
         if reason is not None:
-            findings[at] = with_reason(each, [reason[0]], reason[1])
+            findings[at] = add_reason(each, [reason[0]], reason[1])
             break
     verdict = replace(verdict, findings=tuple(findings))
     return replace(result, result=replace(result.result, verdict=verdict))
@@ -665,7 +666,7 @@ def judge_records(
     The scenario is written and read back, so that what is judged is what a person gets as a file.
     """
     name = Path(script).stem or "recorded"
-    program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
+    program = program_of(add_stand_ins(records), name=name, about=about, folder=folder)
     # the record is the user's own run: its world is as large as it is
     world = max((each.world_size for each in records.values()), default=1)
     limits = replace(limits, max_ranks=max(limits.max_ranks, world))
@@ -685,7 +686,7 @@ def judge_records(
     return JudgedRecord(program=program, scenario=scenario, result=result)
 
 
-def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
+def add_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     """Return the records, and for a rank without one what it must have done.
 
     That is its part in collectives that completed on a rank that is recorded: without all members

@@ -217,7 +217,7 @@ def side_of(path: Path) -> ComparedProgram:
     return ComparedProgram(name=str(path), world_size=world, lines=lines)
 
 
-def as_scenario(path: Path) -> ComparedProgram:
+def read_as_scenario(path: Path) -> ComparedProgram:
     """Return a record as the scenario that is written of it, to be compared with one."""
     if path.suffix in {".yaml", ".yml"}:
         return side_of(path)
@@ -234,7 +234,7 @@ def as_scenario(path: Path) -> ComparedProgram:
 def sides_of(a: Path, b: Path) -> tuple[ComparedProgram, ComparedProgram]:
     """Return both sides, told in one way. Raises ScenarioError."""
     if {a.suffix, b.suffix} & {".yaml", ".yml"}:
-        return as_scenario(a), as_scenario(b)
+        return read_as_scenario(a), read_as_scenario(b)
     return side_of(a), side_of(b)
 
 
@@ -390,7 +390,7 @@ def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifferenc
     found: dict[tuple[Any, ...], list[int]] = {}
     firsts: dict[tuple[Any, ...], ProgramDifference] = {}
     for rank in range(max(a.world_size, b.world_size)):
-        for each in _of_rank(rank, a.lines.get(rank), b.lines.get(rank)):
+        for each in _compare_rank(rank, a.lines.get(rank), b.lines.get(rank)):
             # what comes after a call tells of it only where it moved
             before = each.before if each.kind == "moved" else None
             key = (each.kind, each.position, each.a, each.b, before, each.calls, each.times)
@@ -399,7 +399,7 @@ def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifferenc
     return [replace(firsts[key], ranks=tuple(ranks)) for key, ranks in found.items()]
 
 
-def _of_rank(
+def _compare_rank(
     rank: int, one: Sequence[CalledLine] | None, two: Sequence[CalledLine] | None
 ) -> Iterator[ProgramDifference]:
     """Yield what differs on one rank; a call that is removed here and added there has moved."""

@@ -34,7 +34,7 @@ from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
-from torch_scenarios.record.shim import on_gloo
+from torch_scenarios.record.shim import find_stand_in
 
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
 MOST_BYTES = 4096
@@ -727,7 +727,7 @@ class _Backends:
 
     def keep(self, group: str, backend: object) -> None:
         """Keep what a group is wanted to be; that of all has no name."""
-        self._names[group] = str(on_gloo(backend)).lower()
+        self._names[group] = str(find_stand_in(backend)).lower()
 
     def get_backend(self, group: Any = None) -> str:
         """Return the backend of a group as the script wants it; to torch what it is."""

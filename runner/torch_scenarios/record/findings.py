@@ -69,7 +69,7 @@ def verdict_on_records(
     wrong mesh or a loop's body each give many findings, of which the first is reported and the rest
     counted.
     """
-    verdict = _without_assumed(verdict, records)
+    verdict = _leave_out_assumed(verdict, records)
     findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
     findings = findings or [each for each in verdict.findings if each.code in _ENDINGS]
     rest = [
@@ -78,7 +78,7 @@ def verdict_on_records(
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
     lines = []
-    apart = _of_one_line(_of_one_mistake(_list_findings(findings, records, folder)))
+    apart = _join_line(_join_mistake(_list_findings(findings, records, folder)))
     for finding in (*apart, *rest):
         prose, more = finding.prose, finding.help
         fix = finding.fix
@@ -104,7 +104,7 @@ def verdict_on_records(
         each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
     )
     verdict = replace(verdict, findings=tuple(lines), warnings=warnings)
-    return _with_diagnoses(verdict, {each.diagnosis for each in findings}, lines)
+    return _keep_diagnoses(verdict, {each.diagnosis for each in findings}, lines)
 
 
 #: what helps where torch refuses a call
@@ -114,7 +114,7 @@ _REFUSED = (
 )
 
 
-def _with_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Finding]) -> Verdict:
+def _keep_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Finding]) -> Verdict:
     """Return a verdict that predicts those diagnoses alone that are told."""
     left_out = before - {each.diagnosis for each in told}
     if verdict.predicted is None or not left_out:
@@ -123,7 +123,7 @@ def _with_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Fi
     return replace(verdict, predicted=replace(verdict.predicted, diagnoses=kept))
 
 
-def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Verdict:
+def _leave_out_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Verdict:
     """Return a verdict without what rests on the order of calls of a rank that was not recorded.
 
     Of such a rank it is known which collectives it took part in, and not in what order it came to
@@ -204,10 +204,10 @@ def _list_findings(
         each if isinstance(each, Finding) else _report_parting(*each, records, folder)
         for each in found
     ]
-    yield from _of_one_race(whole, records, folder)
+    yield from _join_race(whole, records, folder)
 
 
-def _of_one_race(
+def _join_race(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> Iterator[Finding]:
     """Yield the findings; of those of a group in which threads of a rank race the first alone.
@@ -375,7 +375,7 @@ def _report_parting(
             f"rank {rank} handles {raised}: in a `finally` or `except` call nothing that waits for "
             "ranks without that error."
         )
-    elif (own := _of_threads(parting, records, folder)) is not None:
+    elif (own := _find_threads(parting, records, folder)) is not None:
         fix = _fix_race(own)
     elif finding.diagnosis in _DISAGREEMENTS:
         (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
@@ -410,7 +410,7 @@ def _tell_passing(parting: _Parting, findings: Sequence[Finding]) -> Iterator[Cl
     yield from found.values()
 
 
-def _of_threads(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> int | None:
+def _find_threads(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> int | None:
     """Return a rank that makes the calls of both sides, each in a thread of its own; or None."""
     met = set(parting.places.values())
     for rank in parting.calls:
@@ -428,7 +428,7 @@ def _line(place: str) -> str:
     return place.partition(" ")[0]
 
 
-def _of_one_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _join_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings; of groups that ranks create apart the first: a wrong mesh has many."""
     found = list(findings)
     groups = [each for each in found if each.diagnosis == "group_creation"]
@@ -454,7 +454,7 @@ def _list_lines(finding: Finding) -> frozenset[str]:
     )
 
 
-def _of_one_line(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _join_line(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings; of those of one kind in one line, as in a loop, the first alone."""
     found: dict[object, list[Finding]] = {}
     listed = [*findings]

@@ -224,7 +224,7 @@ def _merge(one: list[Node], two: list[Node], level: int = 0) -> list[Node]:
         if not all(gap):
             found += [*gap[0], *gap[1]]
         else:
-            found += _between(*gap, level)
+            found += _merge_between(*gap, level)
         if left < len(one):
             found.append(_join(one[left], two[right]))
         at_one, at_two = left + 1, right + 1
@@ -240,21 +240,21 @@ def _join(one: Node, two: Node) -> Node:
     return Loop(body=_merge(one.body, two.body), ranks={**one.ranks, **two.ranks})
 
 
-def _between(one: list[Node], two: list[Node], level: int) -> list[Node]:
+def _merge_between(one: list[Node], two: list[Node], level: int) -> list[Node]:
     """Merge what lies between two nodes that are alike, of what is alike by less than `level`."""
     last = len(_LIKENESS) - 1
     if level + 1 < last:
         return _merge(one, two, level + 1)
     if level < last:
-        return _with_loops(one, two, narrow=True)
+        return _merge_loops(one, two, narrow=True)
     # what one repeats and the other does once is a loop of one turn there
     turned = _turn_into_loop(one, two), _turn_into_loop(two, one)
     if any(turned):
         return _merge(turned[0] or one, turned[1] or two, last)
-    return _with_loops(one, two, narrow=False)
+    return _merge_loops(one, two, narrow=False)
 
 
-def _with_loops(one: list[Node], two: list[Node], *, narrow: bool) -> list[Node]:
+def _merge_loops(one: list[Node], two: list[Node], *, narrow: bool) -> list[Node]:
     """Merge loops that are alike for the most part; with `narrow` in what differs by rank, too.
 
     Rank 0 writes a checkpoint in every tenth turn: its loop's body has a barrier more.
@@ -538,11 +538,11 @@ def _rows(
     found = []
     for part in by_size[1:]:
         key = selector(part, sorted(values), world_size, coordinates)
-        found.append(f"{as_key(str(key))}: {number(part, world_size)}")
+        found.append(f"{write_key(str(key))}: {number(part, world_size)}")
     return [*found, f"else: {number(by_size[0], world_size)}"]
 
 
-def as_key(selected: str) -> str:
+def write_key(selected: str) -> str:
     """Return what selects ranks as the key of a mapping."""
     return f'"{selected}"' if selected.startswith("[") else selected
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.record.analysis import NothingRecordedError, RecordedRun, record
-from torch_scenarios.record.difference import as_scenario, difference_words, differences
+from torch_scenarios.record.difference import difference_words, differences, read_as_scenario
 from torch_scenarios.record.evidence.nemesis import strike_calls
 from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, RunOrder, WarmLaunch
 from torch_scenarios.record.values.further_run import Redeal, disturb
@@ -69,7 +69,9 @@ class RecordedFunction(Struct, frozen=True, kw_only=True):
         if not wanted.exists():
             message = f"{wanted} is not there; what was recorded is:\n\n{self.text}"
             raise AssertionError(message)
-        found = differences(as_scenario(wanted), as_scenario(self.folder / "scenario.yaml"))
+        found = differences(
+            read_as_scenario(wanted), read_as_scenario(self.folder / "scenario.yaml")
+        )
         if found:
             lines = [f"  {ranks_text(ranks)}: {words}" for ranks, words in difference_words(found)]
             message = "\n".join([f"it communicates otherwise than {wanted}:", *lines])

@@ -47,7 +47,7 @@ from torch_scenarios.record import shim
 from torch_scenarios.record.evidence.claim import (
     claim_of,
     make_environment,
-    own_programs,
+    tell_programs,
     watch_claims,
 )
 from torch_scenarios.record.evidence.standstill import RankStates, Standstill
@@ -372,7 +372,7 @@ def _watch_programs(order: dict[str, Any], rank: int) -> None:
     if order["world_size"] > 1:
         known = os.environ.get("PYTHONPATH", "")
         os.environ.update(make_environment(order["folder"], known))
-        own_programs(rank, claim_of((), {}))
+        tell_programs(rank, claim_of((), {}))
 
 
 class _InjectionNumbers:
@@ -482,7 +482,7 @@ def _program(path: str, main: types.ModuleType, recorder: Recorder) -> types.Cod
         return code
     main.__dict__[deal.CALLED] = deal.batch
     text = Path(path).read_text(encoding="utf-8")
-    return compile(deal.with_batch(text, path, int(named)), path, "exec")
+    return compile(deal.insert_batch(text, path, int(named)), path, "exec")
 
 
 def _print_error(error: BaseException) -> None:

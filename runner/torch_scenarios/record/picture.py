@@ -31,7 +31,7 @@ def picture(records: Mapping[int, RankRecord], path: Path, *, script: str, folde
     Ranks that communicated nothing have no times: then the prediction is drawn alone.
     """
     found = judge_records(
-        records, path, script=script, folder=folder, see=lambda each: in_script(each, records)
+        records, path, script=script, folder=folder, see=lambda each: place_in_script(each, records)
     )
     result, verdict = found.result, found.result.verdict
     real = all(each.about.get("mode") != "fake" for each in records.values())
@@ -43,7 +43,7 @@ def picture(records: Mapping[int, RankRecord], path: Path, *, script: str, folde
     return replace(result, verdict=verdict, scenario=scenario, file=scenario.source.path)
 
 
-def in_script(scenario: Scenario, records: Mapping[int, RankRecord]) -> Scenario:
+def place_in_script(scenario: Scenario, records: Mapping[int, RankRecord]) -> Scenario:
     """Return a recorded scenario whose steps stand in the script, as far as the record has it."""
     lines: dict[str, dict[int, str]] = {}
     for record in records.values():

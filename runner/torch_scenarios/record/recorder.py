@@ -47,9 +47,9 @@ from typing import Any, NoReturn
 from torch_scenarios.record.evidence import decision, procedure, tensor_names
 from torch_scenarios.record.evidence.claim import (
     claim_of,
-    own_programs,
     rank_joined,
     release_programs,
+    tell_programs,
     watch_claims,
 )
 from torch_scenarios.record.evidence.frame import (
@@ -218,7 +218,7 @@ class Sites:
             if not self._is_foreign(file):
                 found.append((file, frame.f_lineno))
             elif not found and not via and is_framework(file):
-                via = f"{_of_package(file)}:{frame.f_lineno}"
+                via = f"{_name_in_package(file)}:{frame.f_lineno}"
             elif not found and file.endswith("distributed_c10d.py"):
                 name = code.co_name
                 if name != "wrapper":
@@ -234,7 +234,7 @@ class Sites:
         return CallSite(
             number,
             maker,
-            _function(_behind_method(inner)),
+            _function(_find_caller(inner)),
             is_own=bool(found),
             is_of_model=tensor_names.OF_MODEL.search(line) is not None,
         )
@@ -278,12 +278,12 @@ def is_framework(file: str) -> bool:
     )
 
 
-def _of_package(file: str) -> str:
+def _name_in_package(file: str) -> str:
     """Return `accelerate/accelerator.py` for a file of an installed package."""
     return file.rpartition("-packages/")[2]
 
 
-def _behind_method(frame: Any) -> Any:
+def _find_caller(frame: Any) -> Any:
     """Return the frame that calls a method of a process group that the recorder stands before."""
     while frame is not None and frame.f_code.co_filename == _BATCHING_CODE.co_filename:
         frame = frame.f_back
@@ -311,7 +311,7 @@ def _is_entry(frame: Any) -> bool:
 
 
 def _maker(frame: Any, foreign: dict[str, bool]) -> str:
-    frame = _behind_method(frame)
+    frame = _find_caller(frame)
     if frame is None:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
@@ -583,7 +583,7 @@ class Recorder:
             maker, function = site.maker, site.function
             ins, outs, more = describe(args)
             if handled()[1] is not None:
-                more = _with_handled(more)
+                more = _add_handled(more)
             is_awaited = maker in _RETURNING and (
                 (len(args) > async_at and args[async_at] is False and function != "")
                 or (function in _WAITING and name != _ASKED)
@@ -1272,7 +1272,7 @@ def _find_handled() -> dict[str, Any]:
     return {} if error is None else {"handled": [_words(error), _find_places(error)]}
 
 
-def _with_handled(more: str) -> str:
+def _add_handled(more: str) -> str:
     """Return what a call says of itself, with the error that is handled meanwhile."""
     return json.dumps({**json.loads(more), **_find_handled()})
 
@@ -1719,7 +1719,7 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
     )
     watch_claims(recorder, recorder.dist.distributed_c10d, recorder.dist, lambda _: None)
     if world > 1:
-        own_programs(rank, claim)
+        tell_programs(rank, claim)
     hook = sys.excepthook
 
     def note_exception(kind: Any, error: BaseException, trace: Any) -> None:

@@ -36,7 +36,7 @@ def map_backends() -> None:
     cuda._lazy_init = initialise
 
 
-def on_gloo(backend: Any) -> Any:
+def find_stand_in(backend: Any) -> Any:
     """Return the backend that stands for one here: `cpu:gloo,cuda:nccl` is `gloo`.
 
     A group of NCCL cannot be made without a GPU. Gloo has the same collectives on the CPU.
@@ -52,9 +52,9 @@ def _map_backend(module: Any, name: str) -> None:
     function = getattr(module, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(on_gloo, args))
+        args = tuple(map(find_stand_in, args))
         if "backend" in kwargs:
-            kwargs["backend"] = on_gloo(kwargs["backend"])
+            kwargs["backend"] = find_stand_in(kwargs["backend"])
         if name == "init_process_group":
             kwargs.pop("device_id", None)
         return function(*args, **kwargs)
@@ -147,7 +147,7 @@ def install() -> None:
     tensor.record_stream = _nothing()
     _use_cpu_autocast(torch)
     _use_cpu_mesh(plain)
-    _without_device_ids()
+    _drop_device_ids()
 
 
 def _accelerate(torch: Any, plain: Any) -> None:
@@ -269,7 +269,7 @@ def _use_cpu_mesh(plain: Any) -> None:
         holder.init_device_mesh = begin_on_cpu
 
 
-def _without_device_ids() -> None:
+def _drop_device_ids() -> None:
     """Let DistributedDataParallel take a module on the CPU whatever device it is given."""
     make = DistributedDataParallel.__init__
 

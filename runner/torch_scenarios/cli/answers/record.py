@@ -60,7 +60,7 @@ from torch_scenarios.record.live import (
     make_value_environment,
     stack_of,
 )
-from torch_scenarios.record.values.deal import with_batch
+from torch_scenarios.record.values.deal import insert_batch
 from torch_scenarios.record.values.further_run import UnsuitedError, disturb
 from torch_scenarios.record.values.redeal import deal_again
 from torch_scenarios.record.values.verdict import (
@@ -199,7 +199,7 @@ def _require_values(options: Mapping[str, Any], command: tuple[str, ...]) -> Non
                 f"`--batch {command[0]}:31`"
             )
         try:
-            with_batch(Path(command[0]).read_text(encoding="utf-8"), command[0], int(line))
+            insert_batch(Path(command[0]).read_text(encoding="utf-8"), command[0], int(line))
         except (OSError, ValueError) as error:
             refuse_usage(str(error))
 
@@ -272,13 +272,13 @@ def _record(order: RunOrder, options: Mapping[str, Any]) -> NoReturn:
         if options["values"] and found.is_whole:
             _measure_rounding(order)
     if values is not None:
-        found = replace(found, judged=with_verdict(found.judged, values.verdict))
+        found = replace(found, judged=replace_verdict(found.judged, values.verdict))
     found = _strike(order, found, options["nemesis"])
     if options["as_json"] != "-":
         lines = report_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
             _show(line)
-    _write(with_scope(found.judged, values, tell_own_code(found)), options)
+    _write(add_scope(found.judged, values, tell_own_code(found)), options)
     if found.ran.interrupted:
         sys.exit(130)
     if options["strict"] and found.judged.result.verdict.warnings:
@@ -311,12 +311,12 @@ def _measure_rounding(order: RunOrder) -> None:
         click.echo(clean(f"scenario: what rounding does is not measured: {error}"), err=True)
 
 
-def with_verdict(judged: JudgedRecord, verdict: Verdict) -> JudgedRecord:
+def replace_verdict(judged: JudgedRecord, verdict: Verdict) -> JudgedRecord:
     """Return what came of a record with another verdict."""
     return replace(judged, result=replace(judged.result, verdict=verdict))
 
 
-def with_scope(
+def add_scope(
     judged: JudgedRecord, values: ValueVerdict | None, own_code: str = ""
 ) -> JudgedRecord:
     """Return what came of a record with what its verdict covers among the notes.
@@ -326,7 +326,7 @@ def with_scope(
     verdict = judged.result.verdict
     open_words = values.open_words if values is not None else ""
     scope = [each for each in (own_code, scope_line(verdict, values), open_words) if each]
-    return with_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
+    return replace_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
 
 
 def write_scenario(path: Path, result: JudgedRecord) -> None:
@@ -412,7 +412,7 @@ def report_lines(
             head = f"  rank {rank} {where}; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    shown = _without_values(result, values)
+    shown = _leave_out_values(result, values)
     if shown.result.verdict.findings:
         parts += tell_result(shown, records, positions, (*found.waits, *found.notes))
     else:  # what a rank waits for is the nearest to a cause that is known
@@ -427,14 +427,14 @@ def report_lines(
     return parts
 
 
-def _without_values(result: JudgedRecord, values: ValueVerdict | None) -> JudgedRecord:
+def _leave_out_values(result: JudgedRecord, values: ValueVerdict | None) -> JudgedRecord:
     """Return a result without the findings of its values, which have lines of their own."""
     if values is None:
         return result
     codes = {each.code for each in values.errors}
     verdict = result.result.verdict
     findings = tuple(each for each in verdict.findings if each.code not in codes)
-    return with_verdict(result, replace(verdict, findings=findings))
+    return replace_verdict(result, replace(verdict, findings=findings))
 
 
 def tell_result(
@@ -543,7 +543,7 @@ def import_records(options: Mapping[str, Any]) -> NoReturn:
     with closed_scripts():
         values = judge_folder(folder, result.result.verdict, home) if folder.is_dir() else None
     if values is not None:
-        result = with_verdict(result, values.verdict)
+        result = replace_verdict(result, values.verdict)
     verdict = result.result.verdict
     scope = scope_line(verdict, values)
     head = clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")
@@ -557,11 +557,11 @@ def import_records(options: Mapping[str, Any]) -> NoReturn:
         if result.found or verdict.status != "PASSED":
             positions = tell_positions(records, home, launch)
         lines += tell_result(
-            _without_values(result, values), records, positions, _notes_of(records)
+            _leave_out_values(result, values), records, positions, _notes_of(records)
         )
     for line in lines if options["as_json"] != "-" else ():
         click.echo(clean(line))
-    _write(with_scope(result, values), options)
+    _write(add_scope(result, values), options)
     sys.exit(exit_code(result, 0))
 
 

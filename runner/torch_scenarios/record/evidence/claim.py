@@ -109,7 +109,7 @@ def make_environment(folder: str | os.PathLike[str], python_path: str) -> dict[s
     }
 
 
-def own_programs(rank: int, claim: Mapping[str, Any]) -> None:
+def tell_programs(rank: int, claim: Mapping[str, Any]) -> None:
     """Let programs that this process starts know which rank of which world it is."""
     world, place = claim["world_size"], [claim["address"], claim.get("port", -1)]
     os.environ[OWNER] = json.dumps([os.getpid(), rank, world, place])

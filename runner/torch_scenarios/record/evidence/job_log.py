@@ -464,7 +464,7 @@ def _works(log: JobLog) -> Iterator[Finding]:
             at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind=UNNAMED))
         if not at:
             continue
-        where = _of_group(group)
+        where = _name_group(group)
         numbers = {each.number for each in at.values()}
         first = min(numbers)
         behind = sorted(rank for rank, each in at.items() if each.number == first)
@@ -507,7 +507,7 @@ def _works(log: JobLog) -> Iterator[Finding]:
             yield _report_wait(log, group, at, notes)
 
 
-def _of_group(name: str) -> str:
+def _name_group(name: str) -> str:
     return f" of {name}" if name and name != "default_pg" else ""
 
 
@@ -515,7 +515,7 @@ def _report_wait(
     log: JobLog, group: str, at: Mapping[int, WatchedWork], notes: Sequence[Clause]
 ) -> Finding:
     """Return that ranks wait in one collective, and which of those that the log names do not."""
-    where = _of_group(group)
+    where = _name_group(group)
     work = next((each for each in at.values() if each.kind != UNNAMED), next(iter(at.values())))
     silent = [rank for rank in range(max(log.ranks) + 1) if rank not in at]
     words = (

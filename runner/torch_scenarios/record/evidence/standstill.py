@@ -145,7 +145,7 @@ def read_demand_s(pid: int) -> float | None:
     """
     total = 0
     try:
-        for each in with_children(pid):
+        for each in list_family(pid):
             for task in Path(f"/proc/{each}/task").iterdir():
                 ran, waited, _ = (task / "schedstat").read_text(encoding="ascii").split()
                 total += int(ran) + int(waited)
@@ -160,7 +160,7 @@ def read_transfer(pid: int) -> int:
     """Return the bytes that a process, and those it started, read and wrote; 0 if not known."""
     total = 0
     try:
-        for each in with_children(pid):
+        for each in list_family(pid):
             fields = Path(f"/proc/{each}/io").read_text(encoding="ascii").split()
             total += int(fields[fields.index("rchar:") + 1])
             total += int(fields[fields.index("wchar:") + 1])
@@ -169,9 +169,9 @@ def read_transfer(pid: int) -> int:
     return total
 
 
-def with_children(pid: int) -> Iterator[int]:
+def list_family(pid: int) -> Iterator[int]:
     """Yield a process and all that come from it."""
     yield pid
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in path.read_text(encoding="ascii").split():
-            yield from with_children(int(child))
+            yield from list_family(int(child))

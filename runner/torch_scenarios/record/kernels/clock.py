@@ -157,7 +157,7 @@ class KernelClock:
                 self._wait_on_host()
                 if name == "cpu":
                     return tensor
-                with _without_modes(torch):
+                with _suspend_modes(torch):
                     real = torch.full(tensor.shape, _guess(tensor.dtype), dtype=tensor.dtype)
                     return read(real, *args, **kwargs)
 
@@ -336,7 +336,7 @@ def _mode(dispatch: Callable[..., Any]) -> Any:
     return ClockMode()  # type: ignore[no-untyped-call]
 
 
-def _without_modes(torch: Any) -> Any:
+def _suspend_modes(torch: Any) -> Any:
     """Return a context in which no dispatch mode sees an operator."""
     return torch.utils._python_dispatch._disable_current_modes()
 

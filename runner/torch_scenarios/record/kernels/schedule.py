@@ -134,7 +134,7 @@ class _Graph:
         return number
 
 
-def last_step(record: RankRecord) -> RankRecord:
+def take_last_step(record: RankRecord) -> RankRecord:
     """Return the record of the last step of an optimizer alone, in the order of the GPU.
 
     Without two steps it is the whole program.
@@ -282,7 +282,7 @@ class _Writer:
         return self._items
 
 
-def with_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | None:
+def add_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | None:
     """Return the records, and for a rank without one that of the recorded rank before it.
 
     A twin does the same in the groups along the same dimensions of the mesh of ranks. None where a

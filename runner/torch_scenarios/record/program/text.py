@@ -19,12 +19,12 @@ from torch_scenarios.record.fold import (
     Leaf,
     Loop,
     Node,
-    as_key,
     count,
     merge,
     number,
     ranks_text,
     selector,
+    write_key,
 )
 from torch_scenarios.record.format import BATCH, RankRecord
 from torch_scenarios.record.program.groups import WORLD, Family, Groups
@@ -216,7 +216,7 @@ class ScenarioText:
         for place, ranks in by_place.items():
             if place != last:
                 chosen = selector(ranks, everyone, self._world, self._groups.coordinates)
-                lines.append(f"{as_key(str(chosen))}: {quote(place)}")
+                lines.append(f"{write_key(str(chosen))}: {quote(place)}")
         return f"{{{', '.join([*lines, f'else: {quote(last)}'])}}}"
 
     def _write_action(self, step: ProgramStep, own: Mapping[int, Any]) -> str:

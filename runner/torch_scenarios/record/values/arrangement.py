@@ -131,14 +131,14 @@ Layout = dict[int, dict[str, Arrangement]]
 
 def arrange(reference: Values, held: Mapping[int, Values]) -> Layout:
     """Return which part of the reference each rank's parameters are."""
-    wholes = first_weights(reference)
+    wholes = find_first_weights(reference)
     trained = wholes.keys() - arrays_by_name(reference, 0, "before").keys()
     layout: Layout = {}
     for rank, values in held.items():
         layout[rank] = {}
         waiting = []
         later = trained - arrays_by_name(values, 0, "before").keys()
-        for name, part in first_weights(values).items():
+        for name, part in find_first_weights(values).items():
             if not part.size:
                 continue
             if _is_constant(part):
@@ -174,7 +174,7 @@ def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
     return {name.removeprefix(start): v for name, v in own.items() if name.startswith(start)}
 
 
-def first_weights(values: Values) -> dict[str, Array]:
+def find_first_weights(values: Values) -> dict[str, Array]:
     """Return each parameter as it was when an optimizer stepped it first."""
     found: dict[str, Array] = {}
     for step in sorted(values):
@@ -333,7 +333,7 @@ def find_wrong_arrangement(
     reference: Values, layout: Layout, records: Records
 ) -> Iterator[ValueFinding]:
     """Yield a parameter of the reference of which the ranks together lack a part."""
-    for name, whole in first_weights(reference).items():
+    for name, whole in find_first_weights(reference).items():
         parts = {
             rank: each for rank, own in layout.items() for each in own.values() if each.name == name
         }

@@ -394,7 +394,9 @@ class Carriage:
         if tensor.numel() > 1 and self._is_in_hook():
             return "gradient", [], False
         if maker == "graph" or (is_inside and tensor.numel() > 1):
-            owner = self._of_shape(tensor) if witness.in_backward and not _is_in_function() else []
+            owner = (
+                self._find_by_shape(tensor) if witness.in_backward and not _is_in_function() else []
+            )
             return ("gradient", owner, False) if owner else ("activation", [], False)
         if tensor.numel() > 1 and (found_by_value := self._find_by_value(tensor)) is not None:
             return (*found_by_value, False)
@@ -409,7 +411,7 @@ class Carriage:
             frame = frame.f_back
         return frame is not None
 
-    def _of_shape(self, tensor: Any) -> list[int]:
+    def _find_by_shape(self, tensor: Any) -> list[int]:
         """Return the parameter of one shape, where one alone has it, in a hook of a backward."""
         own = [
             each.number
@@ -433,7 +435,7 @@ class Carriage:
         return sorted(found)
 
     def _find_within(self, kind: str, start: int, end: int) -> list[int]:
-        table = self._of_gradients() if kind == "gradient" else self._of_weights()
+        table = self._find_gradients() if kind == "gradient" else self._find_weights()
         if not _is_at(table.get(start), kind, start):
             return []
         return [
@@ -442,7 +444,7 @@ class Carriage:
             if start <= place < end and _is_at(each, kind, place)
         ]
 
-    def _of_gradients(self) -> dict[int, Any]:
+    def _find_gradients(self) -> dict[int, Any]:
         if self._gradients is None or self._witness.in_backward:
             self._gradients = {
                 address_of(p.grad): each
@@ -451,7 +453,7 @@ class Carriage:
             }
         return self._gradients
 
-    def _of_weights(self) -> dict[int, Any]:
+    def _find_weights(self) -> dict[int, Any]:
         known = len(self._witness.parameters.known)
         if self._weights is None or known != self._known:
             self._known = known

@@ -107,7 +107,7 @@ def batch(*values: Any) -> Any:
     return found[0] if len(values) == 1 else found
 
 
-def with_batch(text: str, path: str, line: int) -> ast.Module:
+def insert_batch(text: str, path: str, line: int) -> ast.Module:
     """Return a script in which what a line assigns is a batch. Raises ValueError where none is.
 
     The line is an assignment to names, or a loop over batches.

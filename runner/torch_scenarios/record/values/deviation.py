@@ -20,7 +20,7 @@ from torch_scenarios.record.values.arrangement import (
     Records,
     Values,
     arrays_by_name,
-    first_weights,
+    find_first_weights,
 )
 from torch_scenarios.record.values.format.event import (
     BackwardPass,
@@ -172,7 +172,7 @@ def find_first_output(
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
     stages = {*find_stages(records)}
-    for event in _first_calls(first, step):
+    for event in _list_first_calls(first, step):
         name, kind = event.module, event.module_type
         whole = output_of(reference, step, name)
         own_names = {
@@ -250,7 +250,7 @@ def find_first_output(
     return None
 
 
-def _first_calls(first: ValueRecord, step: int) -> Iterator[ModuleOutput]:
+def _list_first_calls(first: ValueRecord, step: int) -> Iterator[ModuleOutput]:
     """Yield the first call of each module in a step, in the order of computing."""
     seen = set()
     for event in first.of(ModuleOutput):
@@ -377,7 +377,7 @@ def _is_mean_of_parts(numbers: Sequence[list[float]], apart: float) -> bool:
 def _has_whole(module: str, reference: Values, own: Mapping[str, Arrangement]) -> bool:
     """Whether a stage has all parameters of a module of the reference: not those of its own."""
     inside = f"{module}." if module else ""
-    wanted = {name for name in first_weights(reference) if name.startswith(inside)}
+    wanted = {name for name in find_first_weights(reference) if name.startswith(inside)}
     return wanted <= {each.name for each in own.values()}
 
 
@@ -401,7 +401,7 @@ def _find_fused(
     """
     if not cuts_in_class(record.places.get(place, ()), kind):
         return ""
-    wholes = first_weights(reference)
+    wholes = find_first_weights(reference)
     for name, at in own.items():
         whole, rows = wholes.get(at.name), at.rows
         if at.name.rpartition(".")[0] != module or whole is None or at.dimension != 0:
@@ -1002,7 +1002,7 @@ def _weights_before(values: Values, step: int, name: str) -> Array | None:
         ),
         None,
     )
-    return first_weights(values).get(name) if left is None else left
+    return find_first_weights(values).get(name) if left is None else left
 
 
 def choose_deviation(sure: Sequence[Deviation], reference: Values, layout: Layout) -> Deviation:

@@ -23,7 +23,7 @@ from torch_scenarios.record.values.arrangement import (
     UnlikeError,
     Values,
     arrange,
-    first_weights,
+    find_first_weights,
     read_tensors,
 )
 from torch_scenarios.record.values.deviation import (
@@ -162,7 +162,7 @@ def _outputs(
 
 
 def _parameters(reference: Values, layout: Layout, wrong: set[str]) -> Iterator[TreePart]:
-    for name, whole in first_weights(reference).items():
+    for name, whole in find_first_weights(reference).items():
         places = {
             rank: at for rank, own in layout.items() for at in own.values() if at.name == name
         }

@@ -54,7 +54,7 @@ from torch_scenarios.record.values.format.event import (
 from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord, read_values
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
 from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names, tell_line
-from torch_scenarios.record.values.roles import find_scattering_groups, first_use
+from torch_scenarios.record.values.roles import find_first_use, find_scattering_groups
 from torch_scenarios.record.values.source import find_batch_line, frames_of_loss
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -656,7 +656,7 @@ def _tell_own_weights(records: Mapping[int, ValueRecord]) -> str:
     lines = _lines({rank: _batches_before(record) for rank, record in records.items()})
     if find_scattering_groups(records) or any(r.of(FlatWrapper) for r in records.values()):
         return ""
-    firsts = [first_use(records[own[0]]) for own in lines]
+    firsts = [find_first_use(records[own[0]]) for own in lines]
     held = [records[own[0]] for own in lines]
     apart = [
         name

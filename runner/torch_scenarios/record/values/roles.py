@@ -83,32 +83,32 @@ class Roles(Struct, kw_only=True):
 
 def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     """Return the roles of groups, by all that the ranks wrote."""
-    wrapped = [*_of_ddp(records)]
-    sure = {each.ranks for each in wrapped} | _of_units(records)
+    wrapped = [*_find_ddp(records)]
+    sure = {each.ranks for each in wrapped} | _find_units(records)
     model = _model_groups(records) - sure
-    replicas = [*wrapped, *_of_meshes(records), *_of_calls(records, model)]
-    replicas += _of_optimizers(records, replicas, model)
-    replicas += _of_biases(records, replicas)
-    replicas += _of_unsharded(records)
-    replicas += _of_owners(records, replicas)
-    replicas += _of_resting_modules(records, replicas)
-    reduced = {(each.ranks, n) for each in [*wrapped, *_of_meshes(records)] for n in each.names}
+    replicas = [*wrapped, *_find_meshes(records), *_find_by_calls(records, model)]
+    replicas += _find_by_optimizers(records, replicas, model)
+    replicas += _find_biases(records, replicas)
+    replicas += _find_unsharded(records)
+    replicas += _find_owners(records, replicas)
+    replicas += _find_resting_modules(records, replicas)
+    reduced = {(each.ranks, n) for each in [*wrapped, *_find_meshes(records)] for n in each.names}
     split = [each for each in sorted(model) if _is_split(records, each, reduced)]
-    replicas += _of_whole_parts(records, split, replicas)
-    replicas += _of_norms(records, model, replicas)
+    replicas += _find_whole_parts(records, split, replicas)
+    replicas += _find_norms(records, model, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
     replicas += [
         each
-        for each in _of_whole_models(records, model, replicas)
+        for each in _find_whole_models(records, model, replicas)
         if any((each.ranks, name) not in covered for name in each.names)
     ]
     data = {each.ranks for each in replicas if each.ranks not in model and len(each.ranks) > 1}
     data = {ranks for ranks in data if not _is_tensor_parallel(records, ranks)}
     data |= sure
-    data |= {ranks for ranks in _of_samplers(records) if not _overlaps(ranks, model)}
+    data |= {ranks for ranks in _find_sampled(records) if not _overlaps(ranks, model)}
     return Roles(
         replicas=replicas,
-        unlike=[*_of_unlike_weights(records, model)],
+        unlike=[*_find_unlike_weights(records, model)],
         data=sorted(data),
         model=sorted(model),
         split=split,
@@ -169,7 +169,7 @@ def find_stages(records: Mapping[int, ValueRecord]) -> list[int]:
     return [rank for rank, record in sorted(records.items()) if any(map(is_passed, record.calls))]
 
 
-def _of_ddp(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+def _find_ddp(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     groups: dict[tuple[Ranks, int], ReplicaGroup] = {}
     hooks = {e.name for record in records.values() for e in record.of(CommunicationHook)}
     local = any(each == "Join" or "localsgd" in each.lower() for each in hooks)
@@ -212,7 +212,7 @@ def _averages(records: Mapping[int, ValueRecord], group: ReplicaGroup) -> bool:
     return False
 
 
-def _of_meshes(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+def _find_meshes(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     groups: dict[Ranks, set[str]] = defaultdict(set)
     for rank, record in records.items():
         for each in record.parameters.values():
@@ -260,7 +260,7 @@ def _index(mesh: Any, rank: int) -> list[int] | None:
     return None
 
 
-def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator[ReplicaGroup]:
+def _find_by_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator[ReplicaGroup]:
     """Yield the replicas that collectives of gradients and weights show."""
     names: dict[Ranks, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     averages: set[Ranks] = set()
@@ -322,7 +322,7 @@ def _is_kept_by_all(
     return len(stepped) == 1
 
 
-def _of_unlike_weights(
+def _find_unlike_weights(
     records: Mapping[int, ValueRecord], model: set[Ranks]
 ) -> Iterator[ReplicaGroup]:
     """Yield parameters whose gradients ranks reduce, and that these ranks do not begin alike."""
@@ -377,7 +377,7 @@ def _random_names(
 
 def _differs_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
     """Whether all of some ranks train a parameter of one shape, and begin with other values."""
-    hashes = {rank: first_use(records[rank]).get(name) for rank in ranks}
+    hashes = {rank: find_first_use(records[rank]).get(name) for rank in ranks}
     if None in hashes.values() or len(set(hashes.values())) == 1:
         return False
     own = [records[rank].parameters[records[rank].names[name]] for rank in ranks]
@@ -385,7 +385,7 @@ def _differs_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: st
     return steps and len({each.local for each in own}) == 1 and not own[0].placements
 
 
-def _of_optimizers(
+def _find_by_optimizers(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup], model: set[Ranks]
 ) -> Iterator[ReplicaGroup]:
     """Yield what an optimizer steps with replicas, and what ranks begin with alike."""
@@ -409,7 +409,7 @@ def _of_optimizers(
             )
 
 
-def _of_biases(
+def _find_biases(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield biases of layers whose weights ranks average now and then: they go with these.
@@ -446,13 +446,13 @@ def _is_part_named(name: str, part: str) -> bool:
     return name.rpartition(".")[2] == part
 
 
-def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+def _find_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     """Yield what an optimizer steps with parameters that FSDP2 shards, and that it does not shard.
 
     A root that was not wrapped leaves them out: nothing reduces their gradients. So of what came
     into a module after it was sharded.
     """
-    yield from _of_late(records)
+    yield from _find_late(records)
     for ranks in sorted({e.ranks for r in records.values() for e in r.of(UnitGather)}):
         if len(ranks) < 2 or any(rank not in records for rank in ranks):
             continue
@@ -473,7 +473,7 @@ def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
             )
 
 
-def _of_late(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+def _find_late(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     """Yield what came into a module after FSDP2 had sharded it."""
     late: dict[Ranks, set[str]] = defaultdict(set)
     for record in records.values():
@@ -582,7 +582,7 @@ def _find_left(record: ValueRecord) -> dict[str, list[str]]:
     return found
 
 
-def _of_whole_parts(
+def _find_whole_parts(
     records: Mapping[int, ValueRecord], split: Sequence[Ranks], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield random weights that tensor-parallel ranks have whole, next to others that they split.
@@ -613,7 +613,7 @@ def _of_whole_parts(
             )
 
 
-def _of_norms(
+def _find_norms(
     records: Mapping[int, ValueRecord], model: set[Ranks], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield norms before parts of a model that work on what ranks have gathered.
@@ -702,7 +702,7 @@ def _is_next_to_parts(records: Mapping[int, ValueRecord], ranks: Ranks, name: st
     return any(_differs_at_start(records, ranks, each) for each in near)
 
 
-def _of_owners(
+def _find_owners(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield parameters whose gradients one rank gets, and that all ranks step and begin alike.
@@ -775,7 +775,7 @@ def _find_stepped(record: ValueRecord) -> set[str]:
     return {record.parameters[n].name for step in record.steps for n in step.gradients}
 
 
-def _of_resting_modules(
+def _find_resting_modules(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield the weights of modules that no optimizer steps and that data-parallel ranks call."""
@@ -816,11 +816,11 @@ def _reduces_gradients(records: Mapping[int, ValueRecord], ranks: Ranks, model: 
 
 def _equal_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
     """Whether a parameter is equal on ranks when it is used first."""
-    hashes = {first_use(records[rank]).get(name) for rank in ranks if rank in records}
+    hashes = {find_first_use(records[rank]).get(name) for rank in ranks if rank in records}
     return len(hashes) == 1 and None not in hashes
 
 
-def first_use(record: ValueRecord) -> dict[str, str]:
+def find_first_use(record: ValueRecord) -> dict[str, str]:
     """Return the hash of each parameter when it was used first: before any step."""
     until = record.steps[0].at if record.steps else float("inf")
     state = {each.name: each.first for each in record.parameters.values()}
@@ -831,7 +831,7 @@ def first_use(record: ValueRecord) -> dict[str, str]:
     return state
 
 
-def _of_whole_models(
+def _find_whole_models(
     records: Mapping[int, ValueRecord], model: set[Ranks], known: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield ranks that begin with one and the same model, and read or report as data-parallel."""
@@ -840,7 +840,7 @@ def _of_whole_models(
         return
     if _exchanges_experts(records):
         return
-    lines = [*_of_samplers(records)]
+    lines = [*_find_sampled(records)]
     if world not in lines and not _reports_losses(records, world):
         return
     trained = [
@@ -874,7 +874,7 @@ def _is_trained(record: ValueRecord, number: int) -> bool:
     return any(step.gradients.get(number) is not None for step in find_first_steps(record))
 
 
-def _of_samplers(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:
+def _find_sampled(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:
     """Yield the ranks that samplers deal rows to: one each."""
     world = tuple(sorted(records))
     for loader in sorted({number for rank in world for number in records[rank].loaders}):
@@ -929,7 +929,7 @@ def _is_report(call: CarryingCall) -> bool:
     )
 
 
-def _of_units(records: Mapping[int, ValueRecord]) -> set[Ranks]:
+def _find_units(records: Mapping[int, ValueRecord]) -> set[Ranks]:
     """Return the groups that FSDP shards over."""
     units = {e.ranks for r in records.values() for e in r.of(UnitGather)}
     flat = {e.ranks for r in records.values() for e in r.of(FlatWrapper)}

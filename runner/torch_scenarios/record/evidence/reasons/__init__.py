@@ -100,6 +100,7 @@ from torch_scenarios.verdict.finding import ranks_text
 
 __all__ = [
     "SINCE",
+    "add_reason",
     "add_reasons",
     "explain_absence",
     "explain_anyone",
@@ -113,7 +114,6 @@ __all__ = [
     "find_late_rank",
     "find_polls",
     "list_own_ways",
-    "with_reason",
 ]
 
 #: diagnoses of ranks that went different ways
@@ -144,12 +144,12 @@ def add_reasons(
         reason = find_condition(always, always.tallies(whole=True)) if always is not None else None
         if reason is None or parting is None:
             return tuple(lines)
-        lines[at] = with_reason(finding, [reason[0]], reason[1])
-        return tuple(_without_results(lines, at, parting))
+        lines[at] = add_reason(finding, [reason[0]], reason[1])
+        return tuple(_leave_out_results(lines, at, parting))
     of_model = _is_of_model(parting, records)
     options = _explain_model(finding, parting, records, folder) if of_model else None
     if options is not None:
-        lines[at] = with_reason(finding, [options[0]], options[1])
+        lines[at] = add_reason(finding, [options[0]], options[1])
     if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
@@ -164,8 +164,8 @@ def add_reasons(
         return tuple(lines)
     if not any(_MORE_TURNS in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
-    lines[at] = with_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
-    return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
+    lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
+    return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
 
 
 #: an `if` with its place, as a clause names it
@@ -228,7 +228,7 @@ def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> 
     return any(isinstance(each, RecordedCall) and each.maker != "py" for each in calls)
 
 
-def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
+def _leave_out_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
     """Yield the findings; of ranks that part in a group what follows there is a note of the first.
 
     Their calls are of other turns from there on, and may agree in nothing.
@@ -248,7 +248,7 @@ def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Ite
             yield each
 
 
-def with_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
+def add_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
     """Return a finding that begins with a reason, and with the advice that follows from it."""
     return replace(
         finding,

@@ -58,11 +58,11 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
                     found = _report_late_rank(entered, early, late, after_s, timeout_s, folder)
                     before = {rank: own[at - 1] for rank, own in calls.items() if at}
                     parting = Parting(group=group, at=at, calls=entered, before=before)
-                    return _with_delay(found, DecidedParting(parting, records, folder), late)
+                    return _add_delay(found, DecidedParting(parting, records, folder), late)
     return None
 
 
-def _with_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
+def _add_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
     """Return a finding with the last `if` that the late rank alone went into since its call before.
 
     What an `if` does that decides no calls takes time, too: it prints, evaluates, or writes a file.

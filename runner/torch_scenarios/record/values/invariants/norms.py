@@ -33,10 +33,10 @@ from torch_scenarios.record.values.invariants.finding import Records, ValueFindi
 from torch_scenarios.record.values.roles import (
     Ranks,
     Roles,
+    find_first_use,
     find_owners,
     find_scattering_groups,
     find_stages,
-    first_use,
 )
 from torch_scenarios.record.values.source import find_gradient_writes
 
@@ -131,7 +131,7 @@ def _share(records: Records, ranks: Ranks) -> bool:
         return True
     if {*find_stages(records)} & {*ranks}:
         return False
-    first = [first_use(record) for record in own]
+    first = [find_first_use(record) for record in own]
     names = set.intersection(*map(set, first)) if first else set()
     sent = [(e, t) for e in own for c in e.calls for t in c.tensors if t.carries == "gradient"]
     reduced = {e.parameters[number].name for e, tensor in sent for number in tensor.parameters}

@@ -38,7 +38,7 @@ from torch_scenarios.record.values.roles import (
     ReplicaGroup,
     Roles,
     find_experts,
-    first_use,
+    find_first_use,
 )
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -126,7 +126,7 @@ def _tell_own_copies(
     record = records[group.ranks[0]]
     root = record.forwards[0].root if record.forwards else -1
     used = {each.name for each in record.parameters.values() if each.root == root}
-    begun = [first_use(records[rank]) for rank in group.ranks]
+    begun = [find_first_use(records[rank]) for rank in group.ranks]
     alike = {n for n in used - group.names if len({each.get(n) for each in begun}) == 1}
     step = find_stepped_copies(records, group.ranks, alike)
     if step is None or alike != used:

@@ -26,7 +26,7 @@ from torch_scenarios.record.values.invariants.finding import (
     list_names,
     tell_line,
 )
-from torch_scenarios.record.values.roles import Ranks, Roles, first_use, is_in_backward
+from torch_scenarios.record.values.roles import Ranks, Roles, find_first_use, is_in_backward
 from torch_scenarios.record.values.source import scales_values
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -188,7 +188,7 @@ def _is_data_parallel(records: Records, ranks: Ranks) -> bool:
 
 def _list_equal_weights(records: Records, ranks: Ranks) -> list[str]:
     """Return the trained parameters that ranks begin with alike; none where they are constants."""
-    firsts = [first_use(records[rank]) for rank in ranks]
+    firsts = [find_first_use(records[rank]) for rank in ranks]
     first = records[ranks[0]]
     trained = {number for step in first.steps[:1] for number in step.gradients}
     return [
