@@ -36,7 +36,7 @@ def test_a_record_is_equal_to_itself_and_to_its_scenario(tmp_path: Path) -> None
     a = recorded(tmp_path / "a", STEP, STEP)
     said = compared(a, a)
     assert said.exit_code == 0
-    assert said.output == "equal: 2 ranks communicate alike\n"
+    assert said.output == "equal: 2 ranks communicate the same way\n"
     yaml = tmp_path / "train_step.yaml"
     imported = CliRunner().invoke(cli, ["import", str(a), "--yaml", str(yaml)])
     assert imported.exit_code == 0, imported.output
@@ -242,7 +242,7 @@ def test_models_are_compared_by_the_calls_of_their_training(tmp_path: Path) -> N
     started = tmp_path / "a.yaml"
     done = CliRunner().invoke(cli, ["new", str(started), "--strategy", "ddp"])
     assert done.exit_code == 0, done.output
-    assert compared(started, started).output == "equal: 2 ranks communicate alike\n"
+    assert compared(started, started).output == "equal: 2 ranks communicate the same way\n"
     text = started.read_text(encoding="utf-8")
     larger = tmp_path / "b.yaml"
     larger.write_text(

@@ -135,7 +135,7 @@ def test_a_root_beyond_the_group_is_what_a_program_can_pass(tmp_path: Path) -> N
         of_rank(tmp_path, rank, PLACE, GROUP, call("broadcast_", [TENSOR], [], root=7))
     said = imported(tmp_path)
     assert said.exit_code == 1, said.output
-    assert "invalid_argument: the root of a collective is a rank that there is not" in said.output
+    assert "invalid_argument: the root of a collective is a rank that does not exist" in said.output
     assert "rank 1 names rank 7 as the root of its broadcast (" in said.output
 
 

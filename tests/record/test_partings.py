@@ -630,7 +630,7 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherw
     )
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     assert "`if self.global_rank == 1` (train.py:2)" in found.notes[0].words
-    assert found.fix == "decide `if self.global_rank == 1` (train.py:2) alike on all ranks."
+    assert found.fix == "decide `if self.global_rank == 1` (train.py:2) the same way on all ranks."
 
 
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
@@ -926,7 +926,9 @@ def test_parts_of_a_model_have_the_if_before_them_and_the_advice_to_decide_it_al
     }
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     assert "before that, `if rank % 2 == 0` (train.py:9)" in found.notes[1].words
-    assert str(found.fix).startswith("decide that alike on all ranks, or let every rank pass")
+    assert str(found.fix).startswith(
+        "decide that the same way on all ranks, or let every rank pass"
+    )
 
 
 def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path: Path) -> None:
@@ -1591,7 +1593,9 @@ def test_a_longer_loop_is_told_with_what_ranks_decide_otherwise_before_it(
     words = " ".join(each.words for each in finds.notes)
     assert "(train.py:5) has more turns on some ranks" in words
     assert ("before it, `if os.path.exists(path(rank))` (train.py:2) is true" in words) is is_told
-    assert str(finds.fix).startswith("let the ranks decide that `if` alike, and give") is is_told
+    assert (
+        str(finds.fix).startswith("let all ranks take that `if` the same way, and give") is is_told
+    )
 
 
 ROLLOUT = """\

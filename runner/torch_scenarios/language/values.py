@@ -909,7 +909,7 @@ def read_seconds(node: Node, context: Context, *, what: str) -> float | None:
 
 
 def _is_no_duration(node: Scalar, context: Context) -> bool:
-    """Note a number with a unit that there is not, or a negative one."""
+    """Note a number with an unknown unit, or a negative one."""
     if not re.fullmatch(r"[-+]?[0-9.]+(e-?[0-9]+)?\s*[A-Za-zµ]+", node.text):
         return False
     hint = "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min"

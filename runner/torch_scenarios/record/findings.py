@@ -754,7 +754,7 @@ def tell_rpc(records: Mapping[int, RankRecord]) -> list[str]:
 
 
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
-    """Yield one finding of the messages and roots that name ranks which there are not."""
+    """Yield one finding of the messages and roots that name ranks that do not exist."""
     clauses: dict[str, int] = {}
     for rank, record in sorted(records.items()):
         for each in record.strays:
@@ -774,9 +774,9 @@ def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Fin
         "a rank at the edge has no neighbour: let it leave that message out, or let the ranks be a "
         "ring (`(rank + 1) % world_size`)."
     )
-    prose = "a message goes to a rank that there is not, or comes from one"
+    prose = "a message goes to a rank that does not exist, or comes from one"
     if not any(each.is_message for record in records.values() for each in record.strays):
-        prose = "the root of a collective is a rank that there is not"
+        prose = "the root of a collective is a rank that does not exist"
         fix = "let `src` or `dst` be a rank of the group, also for the last item and the last rank."
     yield Finding(
         witness="program",

@@ -684,7 +684,7 @@ def difference_lines(
     else:
         lines = []
     if not found and not lines:
-        return [f"equal: {len(a.lines)} ranks communicate alike"]
+        return [f"equal: {len(a.lines)} ranks communicate the same way"]
 
     def who(ranks: Sequence[int]) -> str:
         return among_text(ranks, a.world_size if a.world_size == b.world_size else 0)

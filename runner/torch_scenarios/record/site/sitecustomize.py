@@ -95,7 +95,7 @@ def _note_script() -> None:
 def _show_stack() -> None:
     """Let the first program that runs write its Python stack when it is asked for it by SIGUSR1.
 
-    That is the one which starts the ranks (`python train.py` with `mp.spawn`), and is none.
+    That is the one which starts the ranks (`python train.py` with `mp.spawn`); it has no rank.
     """
     import faulthandler
     import signal

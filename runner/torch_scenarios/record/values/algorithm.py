@@ -157,8 +157,8 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
             line = tell_line(records[ranks[0]], event.place)
             apart = (
                 f"the model is called with weights of each rank's own{line}, `{unlike}` first, "
-                "which are equal again at the step: a perturbation by a rank's own gradient is "
-                "another one on each rank"
+                "which are equal again at the step: a perturbation by a rank's own gradient "
+                "differs between ranks"
             )
         elif kind == 1 and apart:
             events = {rank: event for rank, (event, _) in found.items()}

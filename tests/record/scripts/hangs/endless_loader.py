@@ -1,7 +1,7 @@
 """A loader that begins anew draws a seed that ranks share, and ranks have as many rows as they have.
 
 Ranks: 2
-Told: has ended on rank 1, which begins a turn of `while True`
+Told: has ended on rank 1, which begins the next turn of `while True`
 Told: turns: rank 0 3 times, rank 1 twice
 """
 

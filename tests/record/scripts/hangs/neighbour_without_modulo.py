@@ -1,4 +1,4 @@
-"""The last rank sends to a neighbour that there is not.
+"""The last rank sends to a neighbour that does not exist.
 
 Ranks: 3
 Told: rank 2 sends to rank 3

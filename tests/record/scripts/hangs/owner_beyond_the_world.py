@@ -1,7 +1,7 @@
-"""Parameters are dealt to as many owners as there are ranks, and the rest to one that there is not.
+"""Parameters are dealt to as many owners as there are ranks, and the rest to one that does not exist.
 
 Ranks: 2
-Told: the root of a collective is a rank that there is not
+Told: the root of a collective is a rank that does not exist
 Told: names rank 2 as the root of its broadcast (owner_beyond_the_world.py:22 called from :
 """
 

@@ -90,7 +90,7 @@ def _explain_completion(source: Script, node: ast.For, folder: str) -> Reason:
     place = short(((source.file, node.lineno, ""),), folder)
     words = (
         f"`{source.text(node.lineno)}` ({place}) gives its items in the order in which tasks end, "
-        "and that is another one on each rank"
+        "and that order differs between ranks"
     )
     fix = (
         f"communicate in one order on all ranks ({place}): go over the tasks as they were begun, "

@@ -118,7 +118,7 @@ def _decision(
     words = f"{who}{alone} {verb} {way} `{text}` ({place})"
     fix = (
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
-        "out of the condition, or decide it alike on all ranks."
+        "out of the condition, or decide it the same way on all ranks."
     )
     return Clause(words), fix
 

@@ -365,6 +365,6 @@ def find_compiled(parted: DecidedParting) -> Reason | None:
                     f"{ranks_text(ranks)} alone {verb} in `{scope.name}`, which is compiled: "  # type: ignore[union-attr]
                     f"each rank compiles its own way through `if {text}` ({place})"
                 )
-                fix = f"decide `{text}` ({place}) alike on all ranks."
+                fix = f"decide `{text}` ({place}) the same way on all ranks."
                 return Clause(words), fix
     return None

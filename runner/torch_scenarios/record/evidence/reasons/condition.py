@@ -87,7 +87,7 @@ def _explain_decision(
     values = list_values(decision, tallies)
     fix = (
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
-        "out of the condition, or decide it alike on all ranks."
+        "out of the condition, or decide it the same way on all ranks."
     )
     if _is_other_way_taken(parted, decision, ranks):
         if not parted.parting.group:  # both ways communicate: their order is to be changed

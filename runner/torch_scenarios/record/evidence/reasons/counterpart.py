@@ -199,7 +199,8 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             )
             return Clause(f"the tags are written differently: {'; '.join(ends)}"), fix
         fix = (
-            "count the tag alike at both ends, or leave it out at both: messages keep their order."
+            "count the tag the same way at both ends, or leave it out at both: messages keep their "
+            "order."
         )
         return Clause(words), fix
     return None
@@ -390,7 +391,7 @@ def _tell_past(
             way = "into" if part == "body" else "into the `else` of"
             words = f"{ranks_text([rank])} does not go {way} `{decision.text}` ({place})"
             words += f", under which rank {waiting} is"
-            fix = f"decide `{decision.text}` ({place}) alike on all ranks of the group."
+            fix = f"decide `{decision.text}` ({place}) the same way on all ranks of the group."
         return Clause(words), fix
     return None
 

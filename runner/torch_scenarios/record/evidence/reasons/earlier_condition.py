@@ -128,8 +128,8 @@ def _tell_registered(parted: DecidedParting, decision: Decision, line: int) -> R
     )
     words += f"; what is registered under it ({at}) is called later"
     fix = (
-        f"register at {at} on every rank, or on none: decide `{decision.text}` ({place}) alike on "
-        "all ranks."
+        f"register at {at} on every rank, or on none: decide `{decision.text}` ({place}) the "
+        "same way on all ranks."
     )
     return Clause(words), fix
 
@@ -149,7 +149,7 @@ def _advice(parted: DecidedParting, decision: Decision) -> str:
     """Return what to change; nothing for ranks of one line, where what they pass is the mistake."""
     if len(parted.sides) < 2 and not parted.parting.missing:
         return ""
-    return f"decide `{decision.text}` ({parted.place(decision)}) alike on all ranks."
+    return f"decide `{decision.text}` ({parted.place(decision)}) the same way on all ranks."
 
 
 def is_idle(decision: Decision) -> bool:

@@ -102,9 +102,10 @@ def _list_overrides(
             if not isinstance(kind, ast.ClassDef) or owner.name not in bases:
                 continue
             for own in kind.body:
-                is_own = isinstance(own, ast.FunctionDef) and own.name == name
-                if is_own and f"super().{name}(" not in ast.unparse(own):
-                    yield source, kind, own  # type: ignore[misc]
+                if not isinstance(own, ast.FunctionDef) or own.name != name:
+                    continue
+                if f"super().{name}(" not in ast.unparse(own):
+                    yield source, kind, own
 
 
 def _tell_override(

@@ -79,7 +79,7 @@ def find_turns(
             + (f"; before it, {before}" if before else "")
         )
         fix = _advise(text, (file, line), place, is_backward=is_backward)
-        return clause, f"let the ranks decide that `if` alike, and {fix}" if before else fix
+        return clause, f"let all ranks take that `if` the same way, and {fix}" if before else fix
     return None
 
 
@@ -242,16 +242,15 @@ def _explain_unjoined(
 def _find_ended(
     parted: DecidedParting, ranks: Sequence[int], file: str, line: int
 ) -> Reason | None:
-    """Return the loop in an endless one that has ended on ranks which begin a turn of that anew.
+    """Return the loop inside `while True` that has ended on ranks which begin its next turn.
 
-    `while True` has more turns because a pass over the data, in it, has fewer.
+    `while True` has more turns there because a pass over the data, in it, has fewer.
     """
     source, span = script_at(file), _span(file, line)
-    outer = next(
-        (e for e, _ in (source.around(line) if source is not None else ()) if e.lineno == line),
-        None,
-    )
-    if not isinstance(outer, ast.While) or not isinstance(outer.test, ast.Constant) or span is None:
+    if source is None or span is None:
+        return None
+    outer = next((each for each, _ in source.around(line) if each.lineno == line), None)
+    if not isinstance(outer, ast.While) or not isinstance(outer.test, ast.Constant):
         return None
     for decision, own in parted.tallies(whole=True).items():
         if decision.kind != "for" or decision.file != file:
@@ -262,10 +261,11 @@ def _find_ended(
         is_begun = all(each.no for each in (*mine, *rest))
         if is_inside and is_begun and max(e.yes for e in mine) < min(e.yes for e in rest):
             place, around = parted.place(decision), short(((file, line, ""),), parted.folder)
+            turns = list_times({rank: each.yes for rank, each in own.items()})
             words = (
                 f"the loop `{decision.text}` ({place}) has ended on {ranks_text([*ranks])}, which "
-                f"{'begins' if len(ranks) == 1 else 'begin'} a turn of `{source.text(line)}` "  # type: ignore[union-attr]
-                f"({around}) anew; turns: {list_times({r: each.yes for r, each in own.items()})}"
+                f"{'begins' if len(ranks) == 1 else 'begin'} the next turn of "
+                f"`{source.text(line)}` ({around}); turns: {turns}"
             )
             return Clause(words), _advise(
                 decision.text, (file, decision.line), place, is_backward=False

@@ -40,7 +40,7 @@ def find_part(parted: DecidedParting) -> Reason | None:
     )
     earlier = find_last_decided(parted, by_all=True, whole=True)
     if earlier is not None:
-        return earlier[0], f"decide that alike on all ranks, or {fix}"
+        return earlier[0], f"decide that the same way on all ranks, or {fix}"
     return _find_order(parted) or (Clause("they use other parts of the model"), fix)
 
 

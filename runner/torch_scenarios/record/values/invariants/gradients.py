@@ -51,7 +51,7 @@ from torch_scenarios.verdict.finding import ranks_text
 SYNC_FLAG = "require_backward_grad_sync"
 #: what to do about ranks of which some step
 DECIDE_ALIKE = (
-    "let all ranks decide alike whether they step: reduce the flag first, as by "
+    "let all ranks decide the same way whether they step: reduce the flag first, as by "
     "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`"
 )
 

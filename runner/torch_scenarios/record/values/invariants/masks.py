@@ -66,7 +66,8 @@ def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | No
                 rank=ranks[0],
                 place=place,
                 hint="draw the mask of a replicated activation from one generator on all ranks of "
-                "the group: seed them alike, and another seed only for activations that are split",
+                "the group: give them one seed, and another seed each only for activations that "
+                "are split",
                 turn=turn,
             )
         if not differ and len(inputs) == len(together) and len(states) == 1:

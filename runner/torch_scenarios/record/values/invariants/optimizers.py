@@ -158,7 +158,9 @@ def tell_unlike_steps(
     """Say how optimizers make unequal weights of equal ones, and what to do about it."""
     rates = {rank: ", ".join(f"{each:g}" for each in step.rates) for rank, step in steps.items()}
     if len(set(rates.values())) > 1:
-        hint = "step the schedule on every rank alike, by a number that all ranks have reduced"
+        hint = (
+            "step the schedule the same way on every rank, by a number that all ranks have reduced"
+        )
         return f"the learning rate is {list_by_rank(rates)}", hint
     numbers = {rank: records[rank].names.get(name, -1) for rank in steps}
     without = [rank for rank, step in steps.items() if numbers[rank] not in step.gradients]

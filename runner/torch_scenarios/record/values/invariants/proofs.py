@@ -98,8 +98,8 @@ def _tell_how(about: Mapping[str, Any]) -> str:
     """Say why a gradient is lost."""
     if name := about.get("function"):
         return (
-            f"`{name}.backward` calls no collective, though the gradient that arrives there is "
-            "another one on each rank"
+            f"`{name}.backward` calls no collective, though the gradient that arrives there "
+            "differs between ranks"
         )
     return str(about["how"])
 

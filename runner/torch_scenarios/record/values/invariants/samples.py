@@ -137,7 +137,9 @@ def _tell_sampler(
             "shuffle and filter with one seed: `random_split(..., "
             "generator=torch.Generator().manual_seed(0))`"
         )
-    return "shuffle alike on all ranks: give each DistributedSampler one `seed` and one epoch"
+    return (
+        "shuffle the same way on all ranks: give each DistributedSampler one `seed` and one epoch"
+    )
 
 
 def _keep_first_pass(

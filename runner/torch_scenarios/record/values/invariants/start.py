@@ -65,7 +65,7 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
         ranks=group.ranks,
         rank=rank,
         place=place,
-        hint="seed all ranks alike before the model is made, or broadcast its weights from one "
+        hint="give all ranks one seed before the model is made, or broadcast its weights from one "
         "rank: `for p in model.parameters(): dist.broadcast(p.data, 0)`",
         turn=0,
         name=names[0],
@@ -204,7 +204,7 @@ def _tell_copy(
         ranks=tuple(ranks),
         rank=min(ranks),
         place=place,
-        hint="make the copy (an average, a teacher) after this line, or seed all ranks alike "
+        hint="make the copy (an average, a teacher) after this line, or give all ranks one seed "
         "before the model is made",
         turn=0,
         error=called and followed,

@@ -1,7 +1,7 @@
 """The sampler's seed is the rank, so that the parts overlap.
 
 Found: same_samples
-Says: shuffle alike on all ranks
+Says: shuffle the same way on all ranks
 """
 
 import os, sys, copy, math, random
