@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
-from torch_scenarios.record.evidence.script import name_of, script_at
-from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall, ScriptPlace
+from torch_scenarios.record.evidence.script import find_one_call, script_at
+from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
 from torch_scenarios.record.program import MESSAGES
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -234,17 +234,8 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
 
 def _tell_prefix(file: str, folder: str) -> str:
     """Return the one line of a script that puts a prefix before keys of a store; or nothing."""
-    source = script_at(file)
-    lines = {
-        node.lineno
-        for node in (ast.walk(source.tree) if source is not None else ())
-        if isinstance(node, ast.Call) and name_of(node.func) == "PrefixStore"
-    }
-    if source is None or len(lines) != 1:
-        return ""
-    line = lines.pop()
-    place = ScriptPlace(frames=((file, line, ""),)).short(folder)
-    return f"; the prefix comes from `{source.text(line)}` ({place})"
+    text, line = find_one_call(file, "PrefixStore")
+    return f"; the prefix comes from `{text}` ({short(((file, line, ''),), folder)})" * bool(line)
 
 
 def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str) -> list[str]:

@@ -584,6 +584,20 @@ def _parse(file: str) -> Script | None:
         return None
 
 
+def find_one_call(file: str, name: str) -> tuple[str, int]:
+    """Return the line of a script that calls a name, and its number; 0 for none or several."""
+    source = script_at(file)
+    lines = {
+        node.lineno
+        for node in (ast.walk(source.tree) if source is not None else ())
+        if isinstance(node, ast.Call) and name_of(node.func) == name
+    }
+    if source is None or len(lines) != 1:
+        return "", 0
+    (line,) = lines
+    return source.text(line), line
+
+
 def _single(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
     """Yield what an assignment sets, one by one: of `a, b = c` both `a` and `b`."""
     for each in targets:

@@ -22,7 +22,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.evidence.script import find_one_call, script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
 from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
@@ -317,16 +317,8 @@ def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tup
 
 def _tell_barrier(file: str, folder: str) -> str:
     """Return the one line of a script that makes a barrier; nothing for none or several."""
-    source = script_at(file)
-    lines = {
-        node.lineno
-        for node in (ast.walk(source.tree) if source is not None else ())
-        if isinstance(node, ast.Call) and name_of(node.func) == "Barrier"
-    }
-    if source is None or len(lines) != 1:
-        return ""
-    line = lines.pop()
-    return f", made by `{source.text(line)}` ({short(((file, line, ''),), folder)})"
+    text, line = find_one_call(file, "Barrier")
+    return f", made by `{text}` ({short(((file, line, ''),), folder)})" * bool(line)
 
 
 def explain_parent(stack: str, stacks: Mapping[int, str], folder: str) -> list[str]:
