@@ -1,7 +1,8 @@
 """Only rank 0 profiles, and the handler of its trace gathers the times of all ranks.
 
 Ranks: 2
-Told: rank 0 alone goes into `if profiler is not None`
+Told: rank 0 alone registers `on_trace`
+Told: under `if rank == 0`
 """
 
 import torch
