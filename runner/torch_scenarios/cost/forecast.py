@@ -470,7 +470,7 @@ def forecast(
         algorithm   that collectives shall take, as `ring`; `best` is the quickest
         reckoned    what it states of kernels and hosts was reckoned by the topology's own numbers
         forms       PLANNED where formulas reckoned it, and then those of FORMS that it has; others
-                    are no forms, and say nothing without PLANNED
+                    are ignored, as all are without PLANNED
         worse       slow ranks, lost NICs: it then says how long the program takes without that, too
 
     Raises ScenarioError where the topology cannot tell.

@@ -329,7 +329,7 @@ def _allow_buffers(
 ) -> Verdict:
     """Return the verdict on a backend of which nothing is known, which may buffer what is sent.
 
-    Where ranks pass what only the buffers of a backend let them pass, that is no deviation. What
+    Where ranks pass what only the buffers of a backend let them pass, it does not deviate. What
     the author states is then one of the ends that the semantics leave open.
     """
     from torch_scenarios.reference.backends import buffer_sends

@@ -134,7 +134,7 @@ TAKE_OWN_PART = (
 )
 #: what to do about rows that one rank has in several calls
 KEEP_EACH_CALL = (
-    "give each call a value of its own: a buffer into which the next microbatch is received holds "
+    "give each call its own value: a buffer into which the next microbatch is received holds "
     "that one in all calls that follow, and in their backward passes"
 )
 #: rows of an output in which those that no rank has are looked for

@@ -786,7 +786,7 @@ class ValueWitness:
         """Whether a pass computes a part of a loss that is still to come, and no gradient of one.
 
         As `torch.autograd.grad(u.sum(), x, create_graph=True)` does, of a model's output by its
-        input. What `torch.func` differentiates are weights of its own.
+        input. What `torch.func` differentiates are its own weights.
         """
         if len(args) < 4 or not args[2] or not args[3]:
             return False

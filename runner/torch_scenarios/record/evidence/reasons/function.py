@@ -30,7 +30,7 @@ def find_coroutine(parted: DecidedParting) -> Reason | None:
                 place = short(((file, scope.lineno, ""),), parted.folder)
                 words = (
                     f"`{scope.name}` ({place}) is a coroutine: each rank's event loop runs its "
-                    "tasks in an order of its own, by what is there first"
+                    "tasks in its own order, as each becomes ready"
                 )
                 fix = (
                     f"let no task communicate by itself ({short(frames, parted.folder)}): await "
