@@ -1,4 +1,4 @@
-"""Which processes belong to a run: by a mark in their environment, or by their folder; an end."""
+"""The processes of a run, by a mark or by its folder; the files that a run leaves; an end."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
             return True
         time.sleep(0.05)
     return condition()
+
+
+def left_in(folder: Path) -> list[Path]:
+    """Return the files of a run: not torch's, which is there, empty, while a worker is forked.
+
+    A host that is killed in that moment, as no process can help, leaves it.
+    """
+    found = sorted(folder.iterdir())
+    moment = [path for path in folder.glob("pytorch-errorfile-*") if not path.stat().st_size]
+    return [path for path in found if path not in moment[:1]]
 
 
 def ended(process: subprocess.Popen[Any]) -> None:

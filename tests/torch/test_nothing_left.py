@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import ended, of_run, until
+from processes import ended, left_in, of_run, until
 from sampling import sampled
 
 if TYPE_CHECKING:
@@ -87,16 +87,6 @@ def test_several_launches_end_with_their_run(number: signal.Signals, tmp_path: P
 
 def children_of(mark: str, count: int) -> Callable[[], bool]:
     return lambda: len(of_run(mark)) >= count
-
-
-def left_in(folder: Path) -> list[Path]:
-    """Return the files of a run: not torch's, which is there, empty, while a worker is forked.
-
-    A host that is killed in that moment, as no process can help, leaves it.
-    """
-    found = sorted(folder.iterdir())
-    moment = [path for path in folder.glob("pytorch-errorfile-*") if not path.stat().st_size]
-    return [path for path in found if path not in moment[:1]]
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import of_folder, until
+from processes import left_in, of_folder, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,7 +123,7 @@ class Watching:
         self.process.send_signal(number)
         code = self.process.wait(LONG_S)
         assert until(lambda: self.processes() == [], 5)
-        assert list(self.temporary.iterdir()) == []
+        assert left_in(self.temporary) == []
         return code
 
 
