@@ -258,7 +258,7 @@ def test_what_is_enqueued_for_a_step_afterwards_is_waited_for_too() -> None:
         step.happened = True
     assert here.advance() is None
     last = here.records[1]
-    here.behind(last, Step())
+    here.defer(last, Step())
     assert here.advance() is last
     assert states(here.account("blocked")) == [(0, "done"), (1, "blocked")]
 

@@ -78,7 +78,7 @@ def all_of(traffic: Traffic) -> Forecast:
     """Return the forecast of every rank by itself."""
     apart = Traffic(traffic.world_size)
     for each in traffic.entries:
-        apart.entries += list(each.apart()) if hasattr(each, "apart") else [each]
+        apart.entries += list(each.split_groups()) if hasattr(each, "split_groups") else [each]
     assert reduce_ranks(apart, topology("h100-8x400g")) is None
     return forecast(apart, topology("h100-8x400g"))
 

@@ -460,7 +460,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
         """Return the passes through a block whose activations a stage keeps at once, at most."""
-        ahead, total, order = way.ahead(stage), way.turns * way.parts, way.stages * way.parts
+        ahead, total, order = (
+            way.count_sent_ahead(stage),
+            way.turns * way.parts,
+            way.stages * way.parts,
+        )
         if self.layers % order == 0:
             return way.count_microbatches(stage) * self.count_blocks(way)
         found = most = 0
@@ -727,7 +731,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
         else:
             into = f'  - {{ranks: "stage > 0", recv: {{tensor: into, src: "rank - {stride}"}}}}'
             steps.append(into)
-            count, lines = way.turns * way.parts + way.ahead(0), self._turn_lines(way, found)
+            count, lines = (
+                way.turns * way.parts + way.count_sent_ahead(0),
+                self._turn_lines(way, found),
+            )
         steps += [
             f"  - for: {{turn: range({count})}}",
             "    steps:",
@@ -746,7 +753,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         are stages pass a part, and then its next. What a rank sends and receives at a time is one
         batch: single messages of two ranks that both send first may wait for each other on NCCL.
         """
-        total, stages, ahead = way.turns * way.parts, way.stages, way.ahead(0)
+        total, stages, ahead = way.turns * way.parts, way.stages, way.count_sent_ahead(0)
         goes, comes, last = f"f < {total}", f"0 <= b < {total}", stages * way.parts - 1
         by_stage = "stage" if way.parts == 1 else "2 * stage"
         lines = [f'- let: {{f: turn, b: "turn - {ahead} + {by_stage}"}}']
@@ -925,7 +932,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         """Whether it is a pipeline of more microbatches than are weighed."""
         return self.stages > 1 and self.turns * self.parts > MOST_TURNS * self.stages
 
-    def ahead(self, stage: int) -> int:
+    def count_sent_ahead(self, stage: int) -> int:
         """Return how many microbatches a stage sends forward before the first comes back.
 
         One for each stage that follows; of several parts, a microbatch counts once for each of
@@ -936,7 +943,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
     def count_microbatches(self, stage: int) -> int:
         """Return how many microbatches a stage keeps at once, each counted once for each part."""
-        return min(self.turns * self.parts, self.ahead(stage) + 1)
+        return min(self.turns * self.parts, self.count_sent_ahead(stage) + 1)
 
     @property
     def again(self) -> tuple[int, int]:

@@ -78,7 +78,7 @@ def traces(traffic: Traffic) -> ChakraTraces:
         message = "a trace has bytes, and nothing tells how many an object has"
         raise ScenarioError([Problem(code="no_forecast", message=message)])
     writer = _Writer(traffic)
-    for each in traffic.apart():
+    for each in traffic.split_groups():
         writer.add(each)
     groups = {str(number): list(members) for members, number in writer.groups.items()}
     return ChakraTraces(

@@ -330,7 +330,7 @@ class _Unrolled:
                 self.posts[each.number] = each
             elif isinstance(each, Meet):
                 self.meet(each)
-        for each in traffic.apart():
+        for each in traffic.split_groups():
             if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Finish):
@@ -816,7 +816,7 @@ class _StrokeReplay:
         self.streams: dict[str, tuple[float, int]] = {}
 
     def run(self) -> Replay:
-        for each in self.traffic.apart():
+        for each in self.traffic.split_groups():
             if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Meet):

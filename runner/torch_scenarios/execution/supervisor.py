@@ -687,7 +687,7 @@ class Supervisor:
                 run_state.give_up_worlds(watch.world_size)
             # Ranks that are blocked for good are released: each sees the word in the store, raises
             # out of its call, and reports where it was. Only what does not raise has to be killed.
-            if not run_state.broken and self._for_good(run_state, watch):
+            if not run_state.broken and self._has_stopped(run_state, watch):
                 run_state.broken = True
                 run_state.moved_s = time.monotonic()
                 self._store.set(f"{name}/break", b"1")
@@ -789,7 +789,7 @@ class Supervisor:
     # get `QUIET_S` to lose their peer; a halt that is known of the backend alone, `anywhere_s`; and
     # what nothing predicts, the backend's own timeout and some grace, after which that timeout
     # itself has failed (`hung`).
-    def _for_good(self, run_state: RunState, watch: protocol.Supervision) -> bool:
+    def _has_stopped(self, run_state: RunState, watch: protocol.Supervision) -> bool:
         """Return whether no rank moves any more: as predicted, because of a death, or for too long.
 
         Every rank stands in a communication call or has ended; a rank that computes or sleeps is

@@ -399,7 +399,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         """What does not fit."""
         return self.way[-1].node
 
-    def above(self, levels: int = 1) -> Level:
+    def find_level(self, levels: int = 1) -> Level:
         """Return a level further out; the root's own where no level is further out."""
         return self.way[max(0, len(self.way) - 1 - levels)]
 
@@ -426,7 +426,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
                 f"write a list: `{one.name}: [{{op: ...}}, ...]`",
             )
             return [one.node]
-        if isinstance(self.node, Sequence) and self.above().sort == "group":
+        if isinstance(self.node, Sequence) and self.find_level().sort == "group":
             return self._lists_of_ranks(problems)
         code, message, hint = _TOLD.get(sort, {}).get(self.keyword, _WRONG_KIND)
         node = self.node
@@ -442,7 +442,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
         words = {
             "noun": self.noun(),
             "key": self.here.name,
-            "outer": self.above().name,
+            "outer": self.find_level().name,
             "kind": kind_of(node),
             "text": source_text(node),
             "wanted": self.here.wanted or "another value",
@@ -501,13 +501,13 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
             return self.whole or "this"
         if level.key is None:
             return f"an item of {self.noun(up + 1)}"
-        if self.above(up + 1).sort == "per_rank":
+        if self.find_level(up + 1).sort == "per_rank":
             return self.noun(up + 1)
         return f"`{level.name}`"
 
     def _place(self, up: int = 0) -> Mark:
         """Return where a key is that has less than it needs; the value where there is no key."""
-        level = self.above(up)
+        level = self.find_level(up)
         return level.node.mark if level.key is None else level.key.mark
 
     def _unknown_keys(self) -> list[tuple[Node, Node]]:
@@ -732,7 +732,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
 
     def _lists_of_ranks(self, problems: Problems) -> list[Node]:
         """A group written as torch's new_subgroups_by_enumeration takes it."""
-        group = self.above()
+        group = self.find_level()
         hint = (
             f"write `{group.name}: {{partition: {source_text(group.node)}}}`: a group for each list"
         )
@@ -785,7 +785,7 @@ class SchemaMismatch(Struct, frozen=True, kw_only=True):
             close, known = PREMUL_SUM, (PREMUL_SUM,)
             repair = correct(key_text(key), close, known, key.mark)
             problems.add("unknown_op", message, key.mark, f"did you mean `{close}`?", repair)
-            return [self.above().node]
+            return [self.find_level().node]
         message = f"{self.noun()} cannot be {kind_of(self.node)}"
         problems.add("wrong_type", message, self.node.mark, f"write {self.here.wanted}")
         return [self.node]

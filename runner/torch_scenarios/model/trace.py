@@ -185,7 +185,7 @@ class Events(Sequence[Event]):
             if name in event.writes:
                 yield event.index, event.iteration, event.writes[name]
 
-    def beside(
+    def visit(
         self, indexes: frozenset[int], initial: Mapping[str, Value]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events at these steps with what the rank held before and after each.
@@ -262,14 +262,14 @@ class RankTrace(Compared, frozen=True, kw_only=True):
         """Yield index and iteration of the events that write a name, and what it holds then."""
         return self._log.changes(name)
 
-    def beside(
+    def visit(
         self, indexes: frozenset[int]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events at these steps with what the rank held before and after each.
 
         Something must be expected beside the steps: of others it need not be kept.
         """
-        return self._log.beside(indexes, self.initial)
+        return self._log.visit(indexes, self.initial)
 
 
 class WaitEdge(Struct, frozen=True, kw_only=True):

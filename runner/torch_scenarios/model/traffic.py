@@ -117,7 +117,7 @@ class EnterGroups(Struct, frozen=True):
 
     >>> pairs = EnterGroups(0, np.arange(4), np.array([0, 0, 1, 1]), sent=4.0, name="all_reduce",
     ...                     size=4.0, members=((0, 1), (2, 3)), keys=("pair#0", "pair#1"))
-    >>> [(each.key, each.ranks.tolist()) for each in pairs.apart()]
+    >>> [(each.key, each.ranks.tolist()) for each in pairs.split_groups()]
     [('pair#0', [0, 1]), ('pair#1', [2, 3])]
     """
 
@@ -132,7 +132,7 @@ class EnterGroups(Struct, frozen=True):
     step: int = -1
     group: str = "world"
 
-    def apart(self) -> Iterator[Enter]:
+    def split_groups(self) -> Iterator[Enter]:
         """Yield the ranks of each group by themselves."""
         order = np.argsort(self.groups, kind="stable")
         numbers, firsts = np.unique(self.groups[order], return_index=True)
@@ -297,11 +297,11 @@ class Traffic:
         """Note that ranks are busy by themselves, or what their hosts do (:class:`Pause`)."""
         self.entries.append(Pause(ranks, step=step, **stated))
 
-    def apart(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
+    def split_groups(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
         """Yield what came about, collectives of many groups as one entry for each group."""
         for each in self.entries:
             if isinstance(each, EnterGroups):
-                yield from each.apart()
+                yield from each.split_groups()
             else:
                 yield each
 

@@ -226,7 +226,7 @@ def run(
     process = (start or start_ranks)(order)
     watch = _Watch(order, process, asked, notice)
     try:
-        ran = watch.until_over()
+        ran = watch.wait()
     finally:
         watch.end_all(gently=False)
     ran.duration_s = time.monotonic() - began
@@ -472,7 +472,7 @@ class _Watch:
         self._launch = LaunchRecord()
         self._ended = False
 
-    def until_over(self) -> RunEnd:
+    def wait(self) -> RunEnd:
         """Return how the run ended. Who interrupts it ends it; twice, and nothing more is said."""
         try:
             return self._wait_for_end()

@@ -164,7 +164,7 @@ def _tell_connections(hosts: Hosts | None) -> Iterator[str]:
 def _tell_unbegun(main: ExaminedRun) -> Iterator[str]:
     """Tell of what never began: one for each call that it is behind."""
     firsts: set[tuple[int, int]] = set()
-    for work, first in main.simulation.streams.behind():
+    for work, first in main.simulation.streams.find_delayed():
         if not first.done and (first.rank, first.number) not in firsts:
             firsts.add((first.rank, first.number))
             yield (
@@ -199,7 +199,7 @@ def _tell_freedom(main: ExaminedRun, other: ExaminedRun) -> Iterator[str]:
     """Tell of what a backend may do and need not."""
     here, there = main.simulation, other.simulation
     if there.semantics.order != here.semantics.order:
-        for work, first in there.streams.behind():
+        for work, first in there.streams.find_delayed():
             if not first.done:
                 yield _tell_launch(work, first)
         return
@@ -316,7 +316,7 @@ def _list_starts(run: ExaminedRun, rank: int) -> Iterator[StartedCall]:
     """Yield the calls that a rank made, and those that it comes to."""
     shapes = (Collective, PointToPoint, GroupCreation)
     works = [work.call for work in run.simulation.ranks[rank].works]
-    coming = (call for call in run.futures.beyond(rank) if isinstance(call.operation, shapes))
+    coming = (call for call in run.futures.find_later(rank) if isinstance(call.operation, shapes))
     for call in (*works, *coming):
         assert call.operation is not None
         ends = ((each.sends, each.peer) for each in messages_of(call) if each.peer is not None)

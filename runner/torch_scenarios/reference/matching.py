@@ -305,7 +305,7 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
         """Return those who entered that operation and have not given up, by group rank."""
         return self.entered.get(name, {})
 
-    def once(self, key: tuple[str, int] | None, compute: Callable[[], T]) -> T:
+    def compute_once(self, key: tuple[str, int] | None, compute: Callable[[], T]) -> T:
         """Return what is computed once for a key, and each time where there is none."""
         if key is None:
             return compute()
@@ -570,7 +570,7 @@ class Mailbox:
             return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
         return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
 
-    def under_way(self, send: MessagePost) -> int:
+    def count_under_way(self, send: MessagePost) -> int:
         """Return how many messages were sent before this one on its way, and not received."""
         return sum(post.order < send.order for post in self._queue(send))
 
@@ -763,17 +763,17 @@ class Creations:
         """Return the key that a rank which created the group gave it, or None."""
         return self._keys.get((series, ordinal), {}).get(group.ranks)
 
-    def beside(self, creating: CreationPost) -> dict[int, CreationPost]:
+    def find_members(self, creating: CreationPost) -> dict[int, CreationPost]:
         """Return who is in the same creation, by rank."""
         return self._at[creating.series, creating.ordinal]
 
-    def alike(self, creating: CreationPost) -> list[CreationPost]:
+    def find_agreeing(self, creating: CreationPost) -> list[CreationPost]:
         """Return the members that are in the same creation and name the same members."""
         return self._alike[creating.series, creating.ordinal, creating.group.key]
 
     def present(self, creating: CreationPost) -> list[CreationPost]:
         """Return the members that are in the same creation, whatever members they name."""
-        here = self.beside(creating)
+        here = self.find_members(creating)
         return [here[rank] for rank in creating.group.ranks if rank in here]
 
     def is_disputed(self, series: Series, ordinal: int) -> bool:
@@ -870,7 +870,7 @@ class Streams:
         queue = self._queues.get(stream) if stream is not None and not work.begun else None
         return queue[0] if queue and work in queue else work
 
-    def behind(self) -> Iterator[tuple[Work, Work]]:
+    def find_delayed(self) -> Iterator[tuple[Work, Work]]:
         """Yield works that never began, each with the one that is first on its stream."""
         for queue in self._queues.values():
             yield from ((work, queue[0]) for work in list(queue)[1:])

@@ -69,7 +69,7 @@ def derive(plan: Plan, predicted: Trace, limits: Limits = DEFAULT) -> Needs:
         behind = {
             word
             for state in run.simulation.ranks
-            for call in run.futures.beyond(state.rank)
+            for call in run.futures.find_later(state.rank)
             if call.operation is not None
             for word in words_of(call)
         }

@@ -470,7 +470,7 @@ class _Search:
             if self._observed is None and self._reads is not None and self._find_spent() is None:
                 snapshot = snapshot_of(simulation)
                 for known in self._known.get(snapshot.control, ()):
-                    if known.snapshot.alike(snapshot, known.after.live):
+                    if known.snapshot.matches(snapshot, known.after.live):
                         self._met = known
                         return ()
             self._path.append(

@@ -47,7 +47,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     >>> one = Snapshot(control=(), held={(0, "x"): 1, (0, "y"): 2}, beside={})
     >>> two = Snapshot(control=(), held={(0, "x"): 1, (0, "y"): 3}, beside={})
-    >>> one.alike(two, live=[(0, "x")]), one.alike(two, live=[(0, "x"), (0, "y")])
+    >>> one.matches(two, live=[(0, "x")]), one.matches(two, live=[(0, "x"), (0, "y")])
     (True, False)
 
     `live` are the places that a later step reads: y may differ where it is filled anew before that.
@@ -57,7 +57,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     held: Mapping[Place, Any]
     beside: Mapping[Hashable, Any]
 
-    def alike(self, other: Snapshot, live: Iterable[Place]) -> bool:
+    def matches(self, other: Snapshot, live: Iterable[Place]) -> bool:
         """Whether two states with the same control are the same in all that is read later."""
         return (
             self.beside.keys() == other.beside.keys()

@@ -131,7 +131,7 @@ def _make_need(run: Run, post: Post) -> Need:
         split = run.creations.find_splitting(post)
         absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
         return Need(waiters=(post,), peers=absent, because="to split the world as well")
-    here = run.creations.beside(post)
+    here = run.creations.find_members(post)
     absent = tuple(
         peer
         for peer in post.group.ranks
@@ -164,9 +164,9 @@ class Futures:
     def of(self, rank: int) -> list[Call]:
         """Return the calls that the rank has yet to begin, those that it has enqueued first."""
         enqueued = self._run.streams.find_enqueued(rank)
-        return [*enqueued, *self.beyond(rank)] if enqueued else self.beyond(rank)
+        return [*enqueued, *self.find_later(rank)] if enqueued else self.find_later(rank)
 
-    def beyond(self, rank: int) -> list[Call]:
+    def find_later(self, rank: int) -> list[Call]:
         """Return the calls after the one in which the rank stands."""
         if rank not in self._calls:
             self._calls[rank] = self._look(self._run.ranks[rank])
@@ -276,9 +276,9 @@ class Futures:
 
     def _creates(self, post: CreationPost, peer: int) -> str:
         creations = self._run.creations
-        if peer in creations.beside(post):
+        if peer in creations.find_members(post):
             return "other"
-        self.beyond(peer)
+        self.find_later(peer)
         coming = self._coming.get(peer, []).count(post.series)
         ahead = post.ordinal - creations.ordinal(peer, post.series)
         return "late" if ahead < coming else "never"

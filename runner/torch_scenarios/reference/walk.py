@@ -671,7 +671,7 @@ class Simulation:
         if partner is not None:
             self._pass_on(*((post, partner) if post.message.sends else (partner, post)))
             return
-        effects = message.buffer(post, self.semantics, self.mailbox.under_way)
+        effects = message.buffer(post, self.semantics, self.mailbox.count_under_way)
         self.apply(self.ranks[post.rank], effects)
 
     def _pass_on(self, send: matching.MessagePost, receive: matching.MessagePost) -> None:

@@ -72,7 +72,7 @@ class Averages:
         self._group = caller.group(self._averager.process_group)
         self._steps = 0
 
-    def behind_step(self, params: Arrays, grads: Arrays) -> Calls:
+    def average(self, params: Arrays, grads: Arrays) -> Calls:
         """Average the weights that have a gradient, where it is the turn."""
         names = [name for name in params if name in grads]
         if self._averager.turn(self._steps) and names:
@@ -105,7 +105,7 @@ class ModelAveraged(SingleRank):
     def update(self) -> Calls:
         """Step, and average."""
         yield from super().update()
-        yield from self._averages.behind_step(self.params, self.grads)
+        yield from self._averages.average(self.params, self.grads)
 
 
 class DataParallelAveraged(DataParallel):
@@ -122,4 +122,4 @@ class DataParallelAveraged(DataParallel):
     def update(self) -> Calls:
         """Step, and average."""
         yield from super().update()
-        yield from self._averages.behind_step(self.params, self.grads)
+        yield from self._averages.average(self.params, self.grads)

@@ -239,7 +239,7 @@ class Memories:
         """Yield a rank's events at the steps `indexes` with what it held before and after each."""
         initial = self.initial(rank)
         found = self._ranks.get(rank)
-        for event, before, after in found.beside(indexes) if found else ():
+        for event, before, after in found.visit(indexes) if found else ():
             yield event, {**initial, **before}, {**initial, **after}
 
     def final(self, rank: int) -> dict[str, Value]:

@@ -402,7 +402,7 @@ class Board:
                 undone = middle
         return records[undone] if undone < end else None
 
-    def behind(self, record: TakenStep, event: Any) -> None:
+    def defer(self, record: TakenStep, event: Any) -> None:
         """Let the last step be done with a later event: more was enqueued for it."""
         with self._device:
             record.event = event

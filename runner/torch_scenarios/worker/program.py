@@ -705,7 +705,7 @@ class StepRunner:
         except ScenarioError as error:
             record.observed = {"": str(error)}
         if record.observed and self._completion.enqueues:
-            self._board.behind(record, self._completion.mark())
+            self._board.defer(record, self._completion.mark())
 
 
 def _always_concerns(step: Step) -> bool:

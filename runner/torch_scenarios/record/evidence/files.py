@@ -183,7 +183,7 @@ def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> b
     node = source.condition(line) if source is not None else None
     if source is None or not isinstance(node, ast.If):
         return False
-    if any(isinstance(each, ast.While) for each, _ in source.around(line)):
+    if any(isinstance(each, ast.While) for each, _ in source.find_statements(line)):
         return False
     last = node.end_lineno or node.lineno
     if source.jump_under(line) is not None:

@@ -531,7 +531,7 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
         source = script_at(file)
         for line in source.starts() if source is not None else ():
             assert source is not None
-            loops = (each for each, _ in source.around(line) if isinstance(each, ast.For))
+            loops = (each for each, _ in source.find_statements(line) if isinstance(each, ast.For))
             at = next((each.lineno for each in loops), line)
             place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
             yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")

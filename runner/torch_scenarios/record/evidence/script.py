@@ -63,7 +63,7 @@ class Script:
                 text = ast.unparse(ast.parse(f"{text}\n {body}" if body else text)).split("\n")[0]
         return text.rstrip(":")[:120]
 
-    def around(self, line: int) -> list[tuple[ast.stmt, str]]:
+    def find_statements(self, line: int) -> list[tuple[ast.stmt, str]]:
         """Return the statements around a line, innermost first, with the part of each it is in."""
         found: list[tuple[ast.stmt, str]] = []
         block: Sequence[ast.stmt] = self.tree.body
@@ -134,7 +134,9 @@ class Script:
         """
         last, text = self.assignment(target, line), ast.unparse(target)
         found = [last] if last else []
-        for node, part in self.around(last) if last and isinstance(target, ast.Name) else ():
+        for node, part in (
+            self.find_statements(last) if last and isinstance(target, ast.Name) else ()
+        ):
             if not isinstance(node, ast.If) or node.lineno <= line <= (node.end_lineno or 0):
                 continue
             other = [

@@ -270,7 +270,7 @@ def _results(
     if len(involved) < match.group.size and operation.from_root:
         root = operation.root(member.entry)
         key = None if root == member.entry.group_rank else (operation.name, root)
-    results, bounds = match.once(key, partial(_leave, match, member, involved, ledger))
+    results, bounds = match.compute_once(key, partial(_leave, match, member, involved, ledger))
     index = member.call.step.index
     return [
         (

@@ -102,7 +102,7 @@ def meet(run: Run, creating: CreationPost) -> list[tuple[CreationPost, list[Crea
             for other in run.creating.values()
             if creations.is_disputed(other.series, other.ordinal)
         ]
-    alike = creations.alike(creating)
+    alike = creations.find_agreeing(creating)
     met = alike if len(alike) == len(creating.group.ranks) else []
     return [(other, met) for other in met if other.done_s is None]
 

@@ -110,7 +110,7 @@ class Turns:
         self.in_turn = self.in_turn and not self._running[index].any()
         self._running[index] += 1
 
-    def over(self, work: WorkColumn, finished: Rows) -> None:
+    def finish(self, work: WorkColumn, finished: Rows) -> None:
         """Note that all of a call is done on some rows; None: on all of them."""
         ranks = work.active.index if finished is None else work.active.ranks[finished]
         self._running[ranks] -= 1
@@ -403,7 +403,7 @@ class BlockedRanks:
         work = post.work
         assert work is not None
         finished = work.advance(rows)
-        self.turns.over(work, finished)
+        self.turns.finish(work, finished)
         awaited = work.awaited if finished is None else work.awaited[finished]
         if not awaited.any():
             return

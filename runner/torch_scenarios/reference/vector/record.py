@@ -378,7 +378,7 @@ class ColumnEvents(Events):
                 yield batch.instance.step.index, batch.instance.iteration, held.copy(name)
         yield from super().changes(name)
 
-    def beside(
+    def visit(
         self, indexes: frozenset[int], initial: Mapping[str, Value]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events of steps beside which something is expected, with what was held."""
@@ -387,7 +387,7 @@ class ColumnEvents(Events):
                 row = batch.active.row(self._rank)
                 before, after = (_read_held(found, row) for found in (batch.before, batch.after))
                 yield self._event(batch, {name: after[name] for name in batch.names}), before, after
-        yield from super().beside(indexes, {**initial, **self._find_held()})
+        yield from super().visit(indexes, {**initial, **self._find_held()})
 
 
 def _read_held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:

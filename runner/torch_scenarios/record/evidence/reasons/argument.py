@@ -78,7 +78,7 @@ def _calls_of(value: ast.expr) -> set[str]:
 
 def _find_by_time(source: Script, line: int, read: set[str]) -> ast.For | None:
     """Return the loop around a line whose items come as they are over, and are read there."""
-    for node, _ in source.around(line):
+    for node, _ in source.find_statements(line):
         is_by_time = isinstance(node, ast.For) and bool(_calls_of(node.iter) & _BY_TIME)
         if isinstance(node, ast.For) and is_by_time and read & _names_of(node.target):
             return node
@@ -118,7 +118,7 @@ def find_tensor(
         is_of_loop = not found or what != "shape" or not _is_new(parting, records)
         if (loop := _find_by_time(source, line, read | made_of)) is not None:
             return _explain_completion(source, loop, folder)
-        for node, _ in source.around(line) if is_of_loop else ():
+        for node, _ in source.find_statements(line) if is_of_loop else ():
             if not isinstance(node, ast.For):
                 continue
             names = _names_of(node.target)
@@ -308,7 +308,7 @@ def find_order(parting: Parting, folder: str) -> Reason | None:
     """Return the loop in which ranks pass other members to `new_group` in the same turn."""
     for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
         source = script_at(file)
-        for node, _ in source.around(line) if source is not None else ():
+        for node, _ in source.find_statements(line) if source is not None else ():
             if source is not None and isinstance(node, ast.For):
                 return _explain_order(source, node, folder, "makes another group")
     return None

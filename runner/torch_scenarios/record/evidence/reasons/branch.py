@@ -74,11 +74,11 @@ def branch_of(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[C
                 for other in others
                 for path, at, _ in other
                 if path == file
-                for node, name in source.around(at)
+                for node, name in source.find_statements(at)
             }
             apart = [
                 (node, name)
-                for node, name in source.around(line)
+                for node, name in source.find_statements(line)
                 if (id(node), name) not in shared and isinstance(node, ast.If | ast.Try)
             ]
             if apart:

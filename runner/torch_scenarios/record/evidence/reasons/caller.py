@@ -82,7 +82,7 @@ def find_turn(parted: DecidedParting) -> Reason | None:
         others = [(who, at) for who, at in parted.parting.sides if at != frames]
         for file, line, _ in frames:
             source = script_at(file)
-            for node, part in source.around(line) if source is not None else ():
+            for node, part in source.find_statements(line) if source is not None else ():
                 if not isinstance(node, ast.With) or part != "body":
                     continue
                 head = ", ".join(ast.unparse(each.context_expr) for each in node.items)
@@ -159,7 +159,7 @@ def _is_repeated(parted: DecidedParting, ranks: Sequence[int], frames: Frames) -
     """Whether ranks came to a line of a function before, and no loop of the script leads there."""
     for file, line, _ in frames:
         source = script_at(file)
-        around = source.around(line) if source is not None else []
+        around = source.find_statements(line) if source is not None else []
         if any(isinstance(node, ast.For | ast.AsyncFor | ast.While) for node, _ in around):
             return False
     place = frames[0][:2]

@@ -136,7 +136,9 @@ def _is_tried_again(parted: DecidedParting, decision: Decision) -> bool:
     if source is None:
         return False
     loops = [
-        node for node, _ in source.around(decision.line) if isinstance(node, ast.For | ast.While)
+        node
+        for node, _ in source.find_statements(decision.line)
+        if isinstance(node, ast.For | ast.While)
     ]
     tried = [
         node

@@ -26,7 +26,7 @@ def find_condition(
         around: list[tuple[Decision, str]] = []
         for file, line, _ in frames:
             source = script_at(file)
-            for node, name in source.around(line) if source is not None else ():
+            for node, name in source.find_statements(line) if source is not None else ():
                 around += [
                     (decision, name) for decision in tallies if _is_of(decision, node, name, file)
                 ]
@@ -129,7 +129,7 @@ def _is_other_way_taken(parted: DecidedParting, decision: Decision, ranks: Seque
     parts: dict[str, set[int]] = {}
     for who, frames in parted.parting.sides:
         for file, line, _ in frames:
-            for node, name in source.around(line) if file == decision.file else ():
+            for node, name in source.find_statements(line) if file == decision.file else ():
                 if isinstance(node, ast.If) and node.test.lineno == decision.line:
                     parts.setdefault(name, set()).update(who)
     own = next((name for name, who in parts.items() if who & {*ranks}), "")

@@ -351,7 +351,7 @@ def _find_past(finding: Finding, parted: DecidedParting) -> Reason | None:
             continue
         for file, line, _ in parted.records[waiting].items[-1].place.frames:
             source = script_at(file)
-            for node, part in source.around(line) if source is not None else ():
+            for node, part in source.find_statements(line) if source is not None else ():
                 reason = _tell_past(parted, tallies, (node, part, file), waiting, rank)
                 if reason is not None:
                     return reason
@@ -545,7 +545,7 @@ def _passed_by(
     own = {(way.decision.file, way.decision.line): way for way in parted.records[waiting].ways}
     for file, line, _ in frames:
         source = script_at(file)
-        for node, name in source.around(line) if source is not None else ():
+        for node, name in source.find_statements(line) if source is not None else ():
             at = (file, node.test.lineno) if isinstance(node, ast.If) else (file, 0)
             way = own.get(at)
             if way is not None and not (way.no if name == "body" else way.yes):
@@ -560,7 +560,7 @@ def _skipped(parted: DecidedParting, rank: int, what: str, frames: Frames) -> Re
         own.setdefault((way.decision.file, way.decision.line), []).append(way)
     for file, line, _ in frames:
         source = script_at(file)
-        for node, name in source.around(line) if source is not None else ():
+        for node, name in source.find_statements(line) if source is not None else ():
             ways = own.get((file, node.test.lineno), []) if isinstance(node, ast.If) else []
             past = [each for each in ways if (each.no if name == "body" else each.yes)]
             if past:
@@ -601,7 +601,7 @@ def _find_branch(
             taken.setdefault((way.decision.file, way.decision.line), []).append(way)
     for file, line, _ in frames:
         source = script_at(file)
-        for node, name in source.around(line) if source is not None else ():
+        for node, name in source.find_statements(line) if source is not None else ():
             ways = taken.get((file, node.test.lineno), []) if isinstance(node, ast.If) else []
             yes, no = sum(each.yes for each in ways), sum(each.no for each in ways)
             if (yes or no) and not (yes if name == "body" else no):
@@ -626,7 +626,7 @@ def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str
             node = next(
                 (
                     node
-                    for node, name in (source.around(line) if source is not None else ())
+                    for node, name in (source.find_statements(line) if source is not None else ())
                     if isinstance(node, ast.If) and name in {"body", "orelse"}
                 ),
                 None,

@@ -430,7 +430,7 @@ def _find_other_order(own: Sequence[StackFrame], lock: str, folder: str) -> tupl
             continue
         held = [
             (name, node.lineno)
-            for node, _ in source.around(frame.line)
+            for node, _ in source.find_statements(frame.line)
             if isinstance(node, ast.With) and node.lineno < frame.line
             for name in _list_locks(node)
         ]
@@ -461,7 +461,7 @@ def _lock_in(frame: StackFrame) -> str:
     source = script_at(frame.filename)
     if source is None:
         return ""
-    for node, name in source.around(frame.line)[:1]:
+    for node, name in source.find_statements(frame.line)[:1]:
         if name == "items" and isinstance(node, ast.With):
             return next(
                 (
@@ -480,7 +480,7 @@ def _lines_of_withs(frame: StackFrame, lock: str) -> Iterator[int]:
     source = script_at(frame.filename)
     if source is None:
         return
-    for node, _ in source.around(frame.line):
+    for node, _ in source.find_statements(frame.line):
         if isinstance(node, ast.With) and any(
             ast.unparse(each.context_expr) == lock for each in node.items
         ):
@@ -534,7 +534,7 @@ def find_polls(
     for rank, frames in places.items():
         for file, line, _ in frames:
             source = script_at(file)
-            around = source.around(line) if source is not None else []
+            around = source.find_statements(line) if source is not None else []
             loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
             test = _read_test(loop) if loop is not None else None
             if loop is not None and test is not None:
@@ -760,7 +760,7 @@ def _find_apart(
     for rank, frames in places.items():
         for file, line, _ in frames:
             source = script_at(file)
-            for node, name in source.around(line) if source is not None else ():
+            for node, name in source.find_statements(line) if source is not None else ():
                 if not isinstance(node, ast.If) or name not in {"body", "orelse"}:
                     continue
                 at = (file, node.test.lineno)

@@ -190,7 +190,7 @@ def _find_condition_of(
     for _ in range(MOST_CALLERS):
         callers: list[tuple[Script, int]] = []
         for script, at in waiting:
-            for node, name in script.around(at):
+            for node, name in script.find_statements(at):
                 for decision, own in tallies.items():
                     is_there = (
                         isinstance(node, ast.If)
@@ -278,7 +278,7 @@ def _loop_that_gives(frames: Frames) -> tuple[Script, ast.For] | None:
     """Return the innermost loop around a call whose line reads the loop's variable."""
     for file, line, _ in frames[:1]:
         source = script_at(file)
-        for node, part in source.around(line) if source is not None else ():
+        for node, part in source.find_statements(line) if source is not None else ():
             if isinstance(node, ast.For) and part == "body" and source is not None:
                 names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
                 reads = {

@@ -155,7 +155,7 @@ def _span(file: str, line: int) -> tuple[int, int] | None:
 def _find_join(file: str, line: int) -> int:
     """Return the line of the `with Join(...)` that a line is under; 0 for none."""
     source = script_at(file)
-    for node, name in source.around(line) if source is not None else ():
+    for node, name in source.find_statements(line) if source is not None else ():
         if name == "body" and isinstance(node, ast.With):
             for each in node.items:
                 call = each.context_expr
@@ -249,7 +249,7 @@ def _find_ended(
     source, span = script_at(file), _span(file, line)
     if source is None or span is None:
         return None
-    outer = next((each for each, _ in source.around(line) if each.lineno == line), None)
+    outer = next((each for each, _ in source.find_statements(line) if each.lineno == line), None)
     if not isinstance(outer, ast.While) or not isinstance(outer.test, ast.Constant):
         return None
     for decision, own in parted.tallies(whole=True).items():
@@ -374,7 +374,7 @@ def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, i
         source = script_at(file)
         if source is None:
             continue
-        for node, _branch_name in source.around(line):
+        for node, _branch_name in source.find_statements(line):
             if isinstance(node, ast.For | ast.AsyncFor | ast.While):
                 inside = [
                     at
@@ -389,7 +389,7 @@ def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, i
 def find_surrounding_loop(file: str, line: int) -> ast.For | None:
     """Return the innermost loop around a line that reads its variable; None for loops over data."""
     source = script_at(file)
-    for node, _ in source.around(line) if source is not None else ():
+    for node, _ in source.find_statements(line) if source is not None else ():
         if not isinstance(node, ast.For) or source is None:
             continue
         names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
@@ -409,7 +409,7 @@ def find_loop(
             _, line, file = loop
             source = script_at(file)
             assert source is not None
-            node = next(node for node, _ in source.around(line) if node.lineno == line)
+            node = next(node for node, _ in source.find_statements(line) if node.lineno == line)
             inside = (file, line, node.end_lineno or line)
             if any(each.file == file and inside[1] <= each.line <= inside[2] for each in tallies):
                 return inside

@@ -87,7 +87,7 @@ def find_unmet(parted: DecidedParting) -> Reason | None:
         if source is None or not others:
             continue
         file, line, _ = frames[0]
-        inside = [node for node, _ in source.around(line) if isinstance(node, ast.If)]
+        inside = [node for node, _ in source.find_statements(line) if isinstance(node, ast.If)]
         answer = _find_answer(source, line, inside)
         for decision, own in tallies.items() if answer else ():
             jump = source.jump_under(decision.line) if decision.file == file else None
@@ -118,7 +118,7 @@ def _find_answer(source: Script, line: int, inside: Sequence[ast.If]) -> int:
         if isinstance(node, ast.Call) and node.lineno > line
         if name_of(node.func) in names
         if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in inside)
-        if any(isinstance(each, ast.If) for each, _ in source.around(node.lineno))
+        if any(isinstance(each, ast.If) for each, _ in source.find_statements(node.lineno))
     ]
     return min(found, default=0) if inside else 0
 
@@ -187,7 +187,7 @@ def _find_loop_left(decision: Decision, records: Mapping[int, RankRecord]) -> in
     jump = source.jump_under(decision.line) if source is not None else None
     if source is None or jump is None or jump[1] not in {"break", "return"}:
         return 0
-    for node, _ in source.around(decision.line):
+    for node, _ in source.find_statements(decision.line):
         if isinstance(node, ast.For | ast.While):
             last = node.end_lineno or node.lineno
             is_left = any(
