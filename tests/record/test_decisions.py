@@ -291,6 +291,38 @@ if run.args.epochs if "epochs" in vars(run.args) else 0: pass
     ]
 
 
+@pytest.mark.parametrize(
+    ("step", "rank", "read"),
+    [
+        (2, 0, {"step": "2", "rank": "0"}),
+        (1, 0, {"step": "1"}),
+        (2, 1, {"step": "2", "rank": "1", "best": "3"}),
+    ],
+)
+def test_a_condition_shows_what_its_later_parts_have_read(
+    monkeypatch: pytest.MonkeyPatch, step: int, rank: int, read: dict[str, str]
+) -> None:
+    source = """
+if rank: best = 3
+for _ in range(2):
+    if step % 2 == 0 and not (rank == 0 or best < 2): pass
+"""
+    decisions = Decisions(lambda error: (str(error), []))
+    for name, value in (
+        ("__scenario_traced__", lambda: False),
+        ("__scenario_decide__", decisions.decide),
+        ("__scenario_read__", decisions.read),
+        ("__scenario_order__", decisions.order),
+        ("__scenario_attribute__", attribute),
+    ):
+        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
+    exec(decisions.compile(source.encode(), "train.py"), {"step": step, "rank": rank})  # noqa: S102
+    number = next(at for at, each in enumerate(decisions.places) if "best" in each.names)
+    names, values = decisions.places[number].names, decisions.pending[number][2]
+    found = dict(zip(names, values, strict=False))
+    assert {name: each for name, each in found.items() if each is not None} == read
+
+
 def test_a_switch_of_fsdp_is_noted_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
 class Model:

@@ -10,6 +10,7 @@ decision, in the process that runs them::
     except OSError:          except OSError: traced() or catch(9); ...
     with suppress(OSError):  with suppress(OSError): traced() or enter(9); ...
                              traced() or leave(9)
+    if last and rank == 0:   if (... decide(2, last and read(2, rank == 0, 1, rank), last)):
     done or agree(done)      (done if traced() else keep(3, done)) or agree(done)
     any(ask(p) for p in ps)  any(ask(p) for p in ps if traced() or decide(5, True))
     list(names)              list(names if traced() else order(4, names))
@@ -42,7 +43,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeAlias
 
 #: set to 0, a script runs without notes
 SWITCH = "SCENARIO_RECORD_DECISIONS"
@@ -51,7 +52,7 @@ SWITCH = "SCENARIO_RECORD_DECISIONS"
 _TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
 _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
 _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
-_KEEP = "__scenario_keep__"
+_KEEP, _READ = "__scenario_keep__", "__scenario_read__"
 _ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
@@ -120,6 +121,8 @@ class Decisions:
         self._held: dict[tuple[int, int], tuple[str, list[list[Any]]]] = {}
         self._describe = describe
         self._written: set[int] = set()
+        #: what later parts of an `and` or `or` have read, by place and thread: by their number
+        self._parts: dict[tuple[int, int], dict[int, Any]] = {}
 
     def decide(self, number: int, test: Any, *values: Any) -> bool:
         """Count which way a place goes; returns whether it is yes."""
@@ -130,7 +133,27 @@ class Decisions:
         found[not is_true] += 1
         if values and found[0] + found[1] < MOST_READ:
             found[2] = tuple(map(_shorten_value, values))
+            if self._parts:
+                found[2] += self._take_parts(number, len(values))
         return is_true
+
+    def read(self, number: int, value: Any, at: int, *values: Any) -> Any:
+        """Keep what a later part of a condition has read, as the names from `at` on; returns it.
+
+        It is read only where the parts before it leave the condition open.
+        """
+        found = self.pending.get(number)
+        if found is None or found[0] + found[1] < MOST_READ:
+            parts = self._parts.setdefault((number, threading.get_ident()), {})
+            parts.update((at + each, _shorten_value(held)) for each, held in enumerate(values))
+        return value
+
+    def _take_parts(self, number: int, first: int) -> tuple[Any, ...]:
+        """Return what later parts of a condition have read; None for a name that was not."""
+        parts = self._parts.pop((number, threading.get_ident()), None)
+        if parts is None:
+            return ()
+        return tuple(map(parts.get, range(first, len(self.places[number].names))))
 
     def keep(self, number: int, value: Any, *values: Any) -> Any:
         """Count whether a part of an `and` or `or` is true; returns it."""
@@ -230,6 +253,7 @@ class Decisions:
             _TRACED: is_tracing,
             _DECIDE: self.decide,
             _KEEP: self.keep,
+            _READ: self.read,
             _CATCH: self.catch,
             _ENTER: self.enter,
             _LEAVE: self.leave,
@@ -348,6 +372,10 @@ SWITCHES = frozenset(
         *("set_reshard_after_backward", "set_reshard_after_forward"),
     }
 )
+#: names, each with what gives its value again
+_Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
+#: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
+_Part: TypeAlias = tuple[ast.BoolOp, int, _Reads]
 #: expressions that decide often, for values and not for calls
 _OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -381,12 +409,13 @@ class _Notes(ast.NodeTransformer):
 
     def _ask_test(self, node: ast.If | ast.IfExp | ast.While, kind: str) -> ast.AST:
         text, read = f"{kind} {self._text(node.test)}", _read_by(node.test)
+        later = _list_later(node.test, read)
         is_asked = not isinstance(node.test, ast.Constant) and not any(
             isinstance(each, ast.Name) and each.id in _CONSTANT for each in ast.walk(node.test)
         )
         self.generic_visit(node)
         if is_asked:
-            node.test = self._ask(node.test, kind, text, read)
+            node.test = self._ask(node.test, kind, text, read, later)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
@@ -533,10 +562,19 @@ class _Notes(ast.NodeTransformer):
         return ast.Constant(len(self._places) - 1)
 
     def _ask(
-        self, test: ast.expr, kind: str, text: str, read: Sequence[tuple[str, ast.expr]]
+        self, test: ast.expr, kind: str, text: str, read: _Reads, later: Sequence[_Part]
     ) -> ast.expr:
-        number = self._number(kind, test.lineno, text, [name for name, _ in read])
-        asking = _call(_DECIDE, number, copy.deepcopy(test), *(node for _, node in read))
+        names = [name for name, _ in (*read, *(each for *_, own in later for each in own))]
+        number = self._number(kind, test.lineno, text, names)
+        copies: dict[int, Any] = {}
+        asked = copy.deepcopy(test, copies)
+        at = len(read)
+        for owner, place, own in later:
+            values = copies[id(owner)].values
+            held = (node for _, node in own)
+            values[place] = _call(_READ, number, values[place], ast.Constant(at), *held)
+            at += len(own)
+        asking = _call(_DECIDE, number, asked, *(node for _, node in read))
         found = ast.IfExp(test=_call(_TRACED), body=test, orelse=asking)
         _place(found, test)
         return found
@@ -581,15 +619,43 @@ def _calls(node: ast.AST) -> bool:
     )
 
 
-def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:
-    """Return the names that a condition surely reads, each with what gives its value again."""
-    found: dict[str, ast.expr] = {}
-    waiting: list[ast.AST] = [test]
-    stored = {
+def _list_later(test: ast.expr, read: _Reads) -> list[_Part]:
+    """Return the parts of each `and` and `or` behind its first, with what they read beside it.
+
+    They are read only where the parts before them leave the whole open.
+    """
+    known, found = {name for name, _ in read}, []
+    waiting: list[ast.expr] = [test]
+    stored = _list_stored(test)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            waiting.append(node.operand)
+        elif isinstance(node, ast.BoolOp):
+            for at, part in enumerate(node.values):
+                waiting.append(part)
+                names = [(name, held) for name, held in _read_by(part) if name not in known]
+                own = [each for each in names if each[0].split(".")[0] not in stored]
+                own = own[: MOST_VALUES - len(known)] if at else []
+                known |= {name for name, _ in own}
+                found += [(node, at, own)] if own else []
+    return found
+
+
+def _list_stored(test: ast.expr) -> set[str]:
+    """Return the names that a condition itself sets."""
+    return {
         each.id
         for each in ast.walk(test)
         if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
     }
+
+
+def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:
+    """Return the names that a condition surely reads, each with what gives its value again."""
+    found: dict[str, ast.expr] = {}
+    waiting: list[ast.AST] = [test]
+    stored = _list_stored(test)
     while waiting and len(found) < MOST_VALUES:
         node = waiting.pop(0)
         if isinstance(node, ast.Name):

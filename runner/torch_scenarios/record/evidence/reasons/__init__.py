@@ -196,6 +196,8 @@ def _explain_argument(
     """Return where what ranks of one line pass comes from: a root, a tensor, a group's members."""
     if len(parting.sides) > 1 or len(parting.parts) > 1 or has_buffers(parting):
         return None
+    if find_coroutine(DecidedParting(parting, records, folder)) is not None:
+        return None  # what they pass differs since another task passes it
     if finding.diagnosis == "group_creation" and not parting.missing:
         return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
@@ -330,6 +332,7 @@ def explain_parting(
         ]
     else:
         reasons += [
+            find_coroutine(parted),
             find_handler(parted),
             find_decorated(parted),
             find_turn(parted),

@@ -21,23 +21,56 @@ MOST_CALLERS = 3
 
 
 def find_coroutine(parted: DecidedParting) -> Reason | None:
-    """Return the coroutine whose tasks make the calls of ranks that part; None for any other."""
+    """Return the coroutine whose tasks make the calls of ranks that part; None for any other.
+
+    It, or one that awaits it, runs as a task: somewhere it is called and not awaited there. Where
+    nothing is seen to call it, ranks that come from different lines say that tasks took turns.
+    """
     for _, frames in parted.sides:
-        for file, line, _ in frames[:1]:
+        for file, line, _ in frames:
             source = script_at(file)
             scope = source.scope(line) if source is not None else None
-            if isinstance(scope, ast.AsyncFunctionDef):
-                place = short(((file, scope.lineno, ""),), parted.folder)
-                words = (
-                    f"`{scope.name}` ({place}) is a coroutine: each rank's event loop runs its "
-                    "tasks in its own order, as each becomes ready"
-                )
-                fix = (
-                    f"let no task communicate by itself ({short(frames, parted.folder)}): await "
-                    "what is slow, and then communicate in one order on all ranks."
-                )
-                return Clause(words), fix
+            if source is None or not isinstance(scope, ast.AsyncFunctionDef):
+                continue
+            is_task = _is_task(parted, source, scope.name)
+            if is_task is False or (is_task is None and len(parted.sides) < 2):
+                continue
+            place = short(((file, scope.lineno, ""),), parted.folder)
+            words = (
+                f"`{scope.name}` ({place}) is a coroutine: each rank's event loop runs its "
+                "tasks in its own order, as each becomes ready"
+            )
+            fix = (
+                f"let no task communicate by itself ({short(frames, parted.folder)}): await "
+                "what is slow, and then communicate in one order on all ranks."
+            )
+            return Clause(words), fix
     return None
+
+
+#: functions that run a coroutine until it is done
+_RUNNERS = frozenset({"run", "run_until_complete"})
+
+
+def _is_task(parted: DecidedParting, source: Script, name: str) -> bool | None:
+    """Whether a coroutine is called where nothing awaits it; None where it is not seen called."""
+    found = None
+    for script in _list_scripts(parted, source):
+        awaited = {
+            id(each)
+            for node in ast.walk(script.tree)
+            for each in (
+                [node.value]
+                if isinstance(node, ast.Await)
+                else node.args
+                if isinstance(node, ast.Call) and name_of(node.func) in _RUNNERS
+                else []
+            )
+        }
+        for call in ast.walk(script.tree):
+            if isinstance(call, ast.Call) and name_of(call.func) == name:
+                found = bool(found) or id(call) not in awaited
+    return found
 
 
 def find_override(parted: DecidedParting) -> Reason | None:
@@ -213,13 +246,16 @@ def _list_callers(
     parted: DecidedParting, source: Script, name: str
 ) -> Iterator[tuple[Script, int]]:
     """Yield the lines that call a function by its name, of the scripts that ranks come from."""
-    files = dict.fromkeys(
-        (source.file, *(file for _, at in parted.parting.sides for file, _, _ in at))
-    )
-    for script in filter(None, map(script_at, files)):
+    for script in _list_scripts(parted, source):
         for call in ast.walk(script.tree):
             if isinstance(call, ast.Call) and name_of(call.func) == name:
                 yield script, call.lineno
+
+
+def _list_scripts(parted: DecidedParting, source: Script) -> Iterator[Script]:
+    """Yield a script, and those that ranks come from."""
+    files = (file for _, at in parted.parting.sides for file, _, _ in at)
+    yield from filter(None, map(script_at, dict.fromkeys((source.file, *files))))
 
 
 def _tell_registered(
