@@ -17,6 +17,7 @@ Version 2, in microseconds since the file was opened::
     ["r", number, us]                                  it has returned
     ["e", number, us, words]                           it, or its wait, has raised
     ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
+    ["w", number, us, ms, place]                       that wait passes a timeout
     ["f", number, us]                                  its work was asked for in another way
     ["d", number]                                      its work was dropped
     ["p", number, group rank]                          who sent what a receive from anyone took
@@ -255,6 +256,8 @@ class RecordedCall(Struct, kw_only=True):
     carries: str = ""
     #: the timeout that it passes, in seconds; None where its group's counts
     timeout_s: float | None = None
+    #: where a wait for it passes that timeout, and not the call
+    limited_at: ScriptPlace = ScriptPlace()
     #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
     batch: int | None = None
     #: where the `P2POp` is made that such a message is
@@ -1142,8 +1145,10 @@ class _Reader:
         self._open -= {("c", number), ("w", number)}
         self.record.last_us = us
 
-    def _take_w(self, number: int, us: int) -> None:
+    def _take_w(self, number: int, us: int, ms: float = -1, place: int = -1) -> None:
         call = self._calls[number]
+        if ms >= 0:
+            call.timeout_s, call.limited_at = float(ms) / 1000, self._places[place]
         self._open.add(("w", number))
         self.record.last_us = us
         if self._threaded and not call.completes:

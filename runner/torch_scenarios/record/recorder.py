@@ -41,6 +41,7 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from operator import attrgetter, call
 from typing import Any, NoReturn
 
@@ -836,6 +837,7 @@ class Recorder:
         """Return a wait for a work that is written when it begins and ends."""
         works, put, now, held, late = self._works, self._put, self._now, self._held, self.late
         append, clock, began = self.sink.append, time.perf_counter_ns, self.sink.began
+        sites = self.sites
 
         def wait_and_write(work: Any, *args: Any, **kwargs: Any) -> Any:
             if held.work is work and held.number >= 0:
@@ -853,7 +855,14 @@ class Recorder:
             if tracked is None:
                 return wait(work, *args, **kwargs)
             number = tracked.number
-            append(f'["w",{number},{(clock() - began) // 1000}]\n'.encode())
+            us, limit = (clock() - began) // 1000, _find_timeout(args, kwargs)
+            if limit is None:
+                append(f'["w",{number},{us}]\n'.encode())
+            else:
+                ms, site = limit.total_seconds() * 1000, sites.of(frame_of(1))
+                append(f'["w",{number},{us},{ms},{site.number}]\n'.encode())
+                if self.answer is not None:  # the works of a fake group take no timeout
+                    args, kwargs = (), {}
             if number in late:
                 late.pop(number)()
             try:
@@ -1186,6 +1195,12 @@ def _words(error: BaseException) -> str:
         return f"{words}{f' ({where})' if where else ''}"[:MOST_WORDS]
     words = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' * bool(words)}{words}"[:MOST_WORDS]
+
+
+def _find_timeout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> timedelta | None:
+    """Return the timeout that a wait is passed; None where it takes that of its group."""
+    found = args[0] if args else kwargs.get("timeout")
+    return found if isinstance(found, timedelta) and found.total_seconds() > 0 else None
 
 
 #: buffers of a model that are written down with their shapes

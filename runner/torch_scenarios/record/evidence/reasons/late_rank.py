@@ -17,6 +17,7 @@ from torch_scenarios.record.format import (
     BlockingCall,
     RankRecord,
     RecordedCall,
+    ScriptPlace,
 )
 from torch_scenarios.verdict import Finding
 
@@ -196,7 +197,9 @@ def _timeout_s(
     found = _TIMED_OUT.search(words)
     if found is not None:
         return int(found[1]) / 1000 if own is None else own
-    return record.timeout_s if "imed out" in words or "imeout" in words else None
+    if "imed out" in words or "imeout" in words:
+        return record.timeout_s if own is None else own
+    return None
 
 
 def _name(call: RecordedCall | BlockingCall) -> str:
@@ -219,12 +222,16 @@ def _report_late_rank(
             f"after rank {early}, whose timeout is {timeout_s:.4g} s"
         ),
     ]
+    limited_at = first.limited_at if isinstance(first, RecordedCall) else ScriptPlace()
+    if limited_at.frames:
+        where = limited_at.short(folder)
+        clauses.append(Clause(f"a wait for it passes a timeout of {timeout_s:.4g} s ({where})"))
+        longer = f"give the wait ({where}) a longer timeout, or none"
+    else:
+        longer = "give the group a longer `timeout=` (of `init_process_group` or `new_group`)"
     if first.failed:
         clauses.append(Clause(f"rank {early} raises {first.failed}"))
-    fix = (
-        "give the group a longer `timeout=` (of `init_process_group` or `new_group`), or do what "
-        f"takes rank {late} so long on every rank, or before the ranks meet."
-    )
+    fix = f"{longer}, or do what takes rank {late} so long on every rank, or before the ranks meet."
     return Finding(
         witness="program",
         code="timeout_too_short",
