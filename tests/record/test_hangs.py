@@ -40,6 +40,8 @@ ALWAYS = {
     ("worker_with_empty_shard", "fake"),
     ("worker_dies_in_an_error", "live"),
     *(("splits_of_own", "fake"), ("locks_in_two_orders", "fake")),
+    *(("stage_for_rank", "fake"), ("batch_in_another_order", "fake"), ("starts_twice", "live")),
+    *(("asyncio_other_shapes", "fake"), ("watchdog_of_own", "fake"), ("callback_on_main", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.errors import Clause, LaunchError, ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT, Limits, OverdueError
 from torch_scenarios.model.scenario import Scenario
@@ -181,7 +181,7 @@ def record(
     script, home = script_of(order, records)
     notes = tuple(_notes(order, records))
     if wrong:
-        result = judge_start(records, path, wrong, script=script)
+        result = judge_start(records, path, _add_waits(wrong, ran, records, home), script=script)
         path.write_text(result.program.text, encoding="utf-8")
         return RecordedRun(
             judged=result, records=records, ran=ran, notes=notes, path=path, home=home
@@ -229,6 +229,18 @@ def record(
     return RecordedRun(
         judged=result, records=records, ran=ran, notes=notes, path=path, home=home, waits=waits
     )
+
+
+def _add_waits(
+    wrong: Sequence[Finding], ran: RunEnd, records: Mapping[int, RankRecord], home: str
+) -> list[Finding]:
+    """Return what keeps ranks apart, with what those wait for that never came."""
+    outside, _ = _find_outside(ran, records)
+    stacks = {rank: ran.stacks.get(rank, "") for rank in outside if rank in wrong[0].ranks}
+    waits = explain_idle(records, stacks, ran.programs, home) if stacks else []
+    words = [Clause(each) for each in waits if not each.startswith("fix: ")]
+    fix = next((each.removeprefix("fix: ") for each in waits if each.startswith("fix: ")), "")
+    return [add_reason(wrong[0], words, fix), *wrong[1:]] if words else list(wrong)
 
 
 def _add_processes(

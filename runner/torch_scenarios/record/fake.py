@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -500,6 +500,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
         asked.keep("", backend or "undefined")
         kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
         claim = recorder.claim or {}
+        _make_meeting_file(claim)
         own, size = claim.get("rank", -1), claim.get("world_size", -1)
         if not 0 <= own < size:
             own, size = rank, world
@@ -535,6 +536,13 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
             sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+def _make_meeting_file(claim: Mapping[str, Any]) -> None:
+    """Make the file at which ranks are to meet, as torch does: other ranks may look for it."""
+    if claim.get("method") == "file":
+        with suppress(OSError):
+            Path(claim["address"]).touch()
 
 
 #: what starts a function on several ranks

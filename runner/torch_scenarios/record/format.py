@@ -29,7 +29,9 @@ Version 2, in microseconds since the file was opened::
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
     ["a", what, path, place]                           it writes, removes, renames or makes a file,
                                                        finds, misses or reads one; or it sets, or
-                                                       awaits, a key of the job's store
+                                                       awaits, a key of the job's store, or it
+                                                       kills a process: `SIGKILL to 4711`
+    ["a", "removes", path, place, us]                  a file is removed, and when
     ["l", name, words, [[file, line, text], ...]]      an error ended a thread, or a pool's task
     ["j", thread, us, 0 or 1]                          when it was handed what it runs, before a new
                                                        kind; 1: the main thread waits then
@@ -341,7 +343,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
     """What a rank does to a file, or to a key of the job's store, before an item of its record.
 
     It `writes`, `removes`, `renames` or `makes` a file, it `finds`, `misses` or `reads` one; it
-    `sets` or `awaits` a key.
+    `sets` or `awaits` a key. It `kills` a process: `SIGKILL to 4711`.
     """
 
     before: int
@@ -980,8 +982,9 @@ class _Reader:
         )
         del record.caught[:-MOST_CAUGHT]
 
-    def _take_a(self, what: str, path: str, place: int) -> None:
+    def _take_a(self, what: str, path: str, place: int, us: int = 0) -> None:
         record = self.record
+        self.record.last_us = max(self.record.last_us, us)
         change = FileChange(
             before=len(record.items), what=_show(what), path=_show(path), place=self._places[place]
         )

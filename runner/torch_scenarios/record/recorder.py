@@ -569,7 +569,7 @@ class Recorder:
         groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
         kinds, handled = self._kinds, sys.exc_info
         is_message = name in _MESSAGES
-        decided, write_decisions = self.decisions.pending, self._write_decisions
+        decided, write_decisions = self.decisions.pending, self.write_decisions
         current, write_name = tensor_names.CURRENT, self._write_name
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -680,7 +680,7 @@ class Recorder:
         numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
         groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
         known, handled = self._kinds.known, sys.exc_info
-        decided, write_decisions = self.decisions.pending, self._write_decisions
+        decided, write_decisions = self.decisions.pending, self.write_decisions
         write_name = self._write_name
 
         def straight(group: Any, *args: Any, **named: Any) -> Any:
@@ -726,7 +726,8 @@ class Recorder:
 
         return straight
 
-    def _write_decisions(self) -> None:
+    def write_decisions(self) -> None:
+        """Write what was decided since the last call."""
         self.decisions.write(self._put)
 
     def _write_name(self, number: int, tensors: Any) -> None:
@@ -1065,7 +1066,7 @@ class Recorder:
             caller = frame_of(1)
             is_own = not is_foreign(caller.f_code.co_filename)
             if is_own and not self._ended and os.getpid() == self._pid:
-                self._write_decisions()
+                self.write_decisions()
                 self._put(json.dumps(["exit", _list_frames(caller)]))
                 self.end(int(code))
             leave(code)
@@ -1087,14 +1088,14 @@ class Recorder:
             self._write_error(struck, error)
 
     def _write_error(self, error: BaseException, ended: BaseException) -> None:
-        self._write_decisions()
+        self.write_decisions()
         words = _words(error)
         words += _name_parameters(words)
         self._put(json.dumps(["raise", words, _find_places(ended), self._now()]))
 
     def note_staying(self) -> None:
         """Write down which threads keep the process when its program is over: no daemons."""
-        self._write_decisions()
+        self.write_decisions()
         for thread in threading.enumerate():
             if thread is not threading.main_thread() and not thread.daemon:
                 frames = [[file, line, ""] for file, line in started_at(thread)]
@@ -1102,14 +1103,14 @@ class Recorder:
 
     def note_exit(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
-        self._write_decisions()
+        self.write_decisions()
         self._put(json.dumps(["exit", _find_places(error)]))
 
     def end(self, code: int) -> None:
         """Write down that the program came to its end; a process that it forked is not it."""
         if not self._ended and os.getpid() == self._pid:
             self._ended = True
-            self._write_decisions()
+            self.write_decisions()
             self._put(f'["end",{int(code)},{self._now()}]')
             self.sink.close()
             if self.witness is not None:
@@ -1193,8 +1194,20 @@ def _words(error: BaseException) -> str:
         where = next(iter(before.strip().splitlines()), "").strip(" -.:")
         words = " ".join(" ".join(own).split())
         return f"{words}{f' ({where})' if where else ''}"[:MOST_WORDS]
-    words = " ".join(str(error).split())
+    words = " ".join(str(error).split()) or _find_raising(error)
     return f"{type(error).__name__}{': ' * bool(words)}{words}"[:MOST_WORDS]
+
+
+def _find_raising(error: BaseException) -> str:
+    """Return where an installed package raises an error that has no words; nothing for others."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, Exception):
+        return ""
+    code = trace.tb_frame.f_code
+    _, inside, path = code.co_filename.rpartition("site-packages/")
+    return f"raised by `{code.co_name}` ({path}:{trace.tb_lineno})" if inside else ""
 
 
 def _find_timeout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> timedelta | None:

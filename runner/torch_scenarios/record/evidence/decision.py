@@ -38,6 +38,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 import threading
 import weakref
@@ -714,8 +715,10 @@ _CHANGES = {
 }
 #: what starts a program
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn"})
+#: what sends a signal to a process
+_SIGNALS = frozenset({"os.kill", "os.killpg"})
 #: what is written down in any case: changes, and how many batches a loader has
-_CHANGED = frozenset({*_CHANGES.values(), "loads"})
+_CHANGED = frozenset({*_CHANGES.values(), "loads", "kills"})
 _PATHS = (str, bytes, pathlib.PurePath)
 _WRITING = os.O_WRONLY | os.O_RDWR
 #: changes that a process writes down, what else it writes down, and characters of a path
@@ -926,6 +929,8 @@ class SideEffects:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "socket.bind":
             self._note_port(args[1])
+        elif event in _SIGNALS:
+            self._note_signal(*args[:2])
         elif event in _STARTS:
             self._note("starts", str(args[0] or "a program"))
         elif event in _CHANGES:
@@ -937,6 +942,19 @@ class SideEffects:
             self._note(_CHANGES[event], args[0])
             if event == "os.rename":
                 self._note("writes", args[1])
+
+    def _note_signal(self, process: Any, number: Any) -> None:
+        """Write down a signal that may end a rank, with the decisions that led there."""
+        try:
+            name = signal.Signals(number).name
+        except ValueError:  # 0 asks whether a process is there
+            return
+        frame: Any = sys._getframe(1).f_back
+        while frame is not None and self._is_foreign(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            self._recorder.write_decisions()
+            self._put("kills", f"{name} to {process or os.getpid()}", frame)
 
     def _note_port(self, address: Any) -> None:
         """Write down where a script itself begins to listen, for a job that meets there."""
@@ -985,4 +1003,7 @@ class SideEffects:
         if key in known or self._is_full(what) or os.getpid() != self._pid:
             return
         known.add(key)
-        self._recorder.sink.put(json.dumps(["a", what, name[-MOST_PATH:], self._site(frame)]))
+        row = ["a", what, name[-MOST_PATH:], self._site(frame)]
+        if what == "removes":  # which another rank may have made just before
+            row.append(self._recorder.sink.now_us())
+        self._recorder.sink.put(json.dumps(row))

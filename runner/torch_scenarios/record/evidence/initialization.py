@@ -76,6 +76,10 @@ class Claim(Struct, kw_only=True):
     listens_at: ScriptPlace | None = None
     left: bool = False
     failed: str = ""
+    #: when it asks, in seconds by a clock that all processes of a machine have
+    asked_s: float = 0.0
+    #: the files that it removes: each path, where, and when
+    removed: tuple[tuple[str, ScriptPlace, float], ...] = ()
 
     @property
     def where(self) -> str:
@@ -105,6 +109,7 @@ def read_claims(folder: Path) -> list[Claim]:
 def _read_claim(path: Path) -> Claim | None:
     places: dict[Any, ScriptPlace] = {}
     ports: dict[str, ScriptPlace] = {}
+    removed: list[tuple[str, ScriptPlace, float]] = []
     claim, number = None, -1
     try:
         lines = itertools.islice(lines_of(path), MOST_LINES)
@@ -116,15 +121,22 @@ def _read_claim(path: Path) -> Claim | None:
                 places[line[1]] = ScriptPlace(frames=script_frames(line[3]), api=str(line[2]))
             elif line[0] == "a" and line[1] == "binds":
                 ports[str(line[2])] = places[line[3]]
+            elif line[:2] == ["a", "removes"]:
+                removed.append((str(line[2]), places[line[3]], _time(about, line[4])))
             elif claim is None and line[0] == "b" and line[2] == RENDEZVOUS and "init" in line[5]:
                 number, claim = line[1], _claim(about, line[5]["init"], places[line[3]])
                 claim.listens_at = ports.get(str(claim.port))
+                claim.asked_s, claim.removed = _time(about, line[4]), tuple(removed)
             elif claim is not None and line[0] == "be" and line[1] == number:
                 claim.left, claim.failed = line[4] is None, str(line[4] or "")
                 break
     except (*BROKEN, OSError):
         return None
     return claim
+
+
+def _time(about: Mapping[str, Any], us: float) -> float:
+    return float(about.get("time", 0.0)) + us / 1e6
 
 
 def _claim(about: Mapping[str, Any], claim: Mapping[str, Any], place: ScriptPlace) -> Claim:
@@ -303,6 +315,45 @@ def _is_twice(start: JobStart) -> Finding | None:
     )
 
 
+def _is_removed(start: JobStart) -> Finding | None:
+    """A file at which ranks are to meet, and that one of them removes when another has come there.
+
+    A file of an earlier run has to go, and no rank knows whether another one has made it anew.
+    """
+    for claim in start.claims:
+        for path, place, removed_s in claim.removed:
+            here = [
+                each
+                for each in start.claims
+                if each.method in {"file", "store"}
+                and each.address == path
+                and each is not claim
+                and each.asked_s < removed_s
+            ]
+            if not here or (all(each.left for each in start.claims) and claim.host):
+                continue
+            where = place.short(start.home)
+            waits = "waits" if len(here) == 1 else "wait"
+            ranks = ranks_text([each.rank for each in here])
+            after = removed_s - max(each.asked_s for each in here)
+            clauses = [
+                Clause(f"{ranks} {waits} at {path}{_place(here[0], start.home)}"),
+                Clause(
+                    f"rank {claim.rank} removes it ({where}) {after:.1f} s later, and makes one of "
+                    "its own"
+                ),
+            ]
+            return _make_finding(
+                start,
+                f"rank {claim.rank} removes the file at which {ranks} {waits} for it, and they "
+                "never meet",
+                clauses,
+                f"let no rank remove the file ({where}): give each run a name of its own, made by "
+                "what starts the ranks, or meet by `env://`.",
+            )
+    return None
+
+
 def _is_outside(start: JobStart) -> Finding | None:
     wrong = [each for each in start.claims if not 0 <= each.rank < each.world_size]
     if not wrong or any(each.left and each.host for each in wrong):  # a fake rank leaves it always
@@ -426,6 +477,7 @@ _LOOKS: tuple[Callable[[JobStart], Finding | None], ...] = (
     _looks_elsewhere,
     _loops_back,
     _differs_in_size,
+    _is_removed,
     _is_twice,
     _is_outside,
     _has_no_name,

@@ -127,6 +127,22 @@ class Script:
         before = [at for at in found if at < line and isinstance(target, ast.Name)]
         return max(before or found, default=0)
 
+    def constant(self, name: ast.expr, line: int) -> int:
+        """Return the line that sets a name of the script's own which a function reads; 0 for none.
+
+        It is the one statement outside of functions that sets it.
+        """
+        scope = self.scope(line)
+        if not isinstance(name, ast.Name) or scope is self.tree:
+            return 0
+        own = {each.arg for each in ast.walk(scope) if isinstance(each, ast.arg)}
+        found = [
+            node.lineno
+            for node in self.tree.body
+            if isinstance(node, ast.Assign) and name.id in map(ast.unparse, node.targets)
+        ]
+        return found[0] if len(found) == 1 and name.id not in own else 0
+
     def assignments(self, target: ast.expr, line: int) -> list[int]:
         """Return the lines one of which has set a name or an attribute before a line, last first.
 
@@ -210,7 +226,7 @@ class Script:
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
                 for at in self.assignments(node, before):
-                    if at in found:
+                    if at in found or (self.keeps_rank(at) and read is not value):
                         continue
                     found.append(at)
                     for each in ast.walk(self.tree):
@@ -334,6 +350,7 @@ class Script:
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
                 where, at = source.held(node, before) or (source, source.assignment(node, before))
+                at = at or source.constant(node, before)
                 if at and (where.file, at) not in found:
                     found[where.file, at] = where
                     waiting += [

@@ -26,6 +26,7 @@ from torch_scenarios.record.evidence.reasons.argument import (
     find_argument,
     find_made,
     find_order,
+    find_refused,
     find_sizes,
     find_tensor,
     is_split_evenly,
@@ -64,6 +65,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
 )
 from torch_scenarios.record.evidence.reasons.function import (
     find_coroutine,
+    find_made_alone,
     find_override,
     find_registered,
     find_roles,
@@ -91,6 +93,7 @@ from torch_scenarios.record.evidence.reasons.other_group import (
     find_ungrouped,
     tell_groups,
 )
+from torch_scenarios.record.evidence.reasons.own_signal import explain_signal
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, has_buffers, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
@@ -130,10 +133,8 @@ def add_reasons(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Finding, ...]:
     """Return the findings; the first of ranks that part with where they do, and why."""
-    lines = list(findings)
-    if lines and lines[0].code == "outcome_differs":
-        about = explain_file(lines[0], records, folder)
-        lines[0] = about if about != lines[0] else explain_error(lines[0], records, folder)
+    lines = [explain_signal(each, records, folder) for each in findings]
+    lines[:1] = [_explain_alone(each, records, folder) for each in lines[:1]]
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
     if at is None:
         return tuple(lines)
@@ -166,6 +167,18 @@ def add_reasons(
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
     lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding about what one rank does, with what led there: an error, a refused call."""
+    if finding.code == "outcome_differs":
+        about = explain_file(finding, records, folder)
+        return about if about != finding else explain_error(finding, records, folder)
+    if finding.diagnosis != "invalid_argument":
+        return finding
+    record = records.get(finding.ranks[0]) if finding.ranks else None
+    words = find_refused(record.calls[-1], folder) if record is not None and record.calls else ""
+    return replace(finding, notes=(*finding.notes, Clause(words))) if words else finding
 
 
 #: an `if` with its place, as a clause names it
@@ -301,6 +314,7 @@ def explain_parting(
             find_turn(parted),
             find_anew(parted),
             find_registered(parted),
+            find_made_alone(parted),
             find_set(parted),
             find_flag(parted),
             find_part(parted),

@@ -51,7 +51,46 @@ _TENSOR_POSITIONS = {
     **dict.fromkeys(("distribute_tensor", "send", "isend", "recv", "irecv"), 0),
     **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"), 1),
     "all_to_all_single": 1,
+    **dict.fromkeys(("all_gather_tensor", "all_gather_tensor_autograd", "permute_tensor"), 0),
+    **dict.fromkeys(("reduce_scatter_tensor_autograd", "all_to_all_single_autograd"), 0),
 }
+#: where those take it that give their result, and have the name of a function that fills a tensor
+_GIVING_POSITIONS = dict.fromkeys(("all_gather", "reduce_scatter_tensor", "all_to_all_single"), 0)
+#: arguments that are lists of tensors, and where functions take them
+_LISTS = frozenset({"scatter_list", "gather_list", "tensor_list", "input_list"})
+_LIST_POSITIONS = {
+    **dict.fromkeys(("scatter", "gather", "reduce_scatter", "all_to_all"), 1),
+    "all_gather": 0,
+}
+#: methods that part a tensor, and may leave a part short
+_PARTS = frozenset({"chunk", "split", "tensor_split", "array_split"})
+
+
+def _find_passed(source: Script, line: int) -> ast.expr | None:
+    """Return the tensor that a call in a line passes; None where none is seen."""
+    value = source.argument(line, _TENSORS, _TENSOR_POSITIONS)
+    if value is None or isinstance(value, ast.Constant):
+        return source.argument(line, {"self"}, _GIVING_POSITIONS) or value
+    return value
+
+
+def find_refused(call: RecordedCall, folder: str) -> str:
+    """Return in words where a list of tensors comes from that torch refuses; or nothing."""
+    for file, line, _ in call.place.frames[:1]:
+        source = script_at(file)
+        value = source.argument(line, _LISTS, _LIST_POSITIONS) if source is not None else None
+        found = source.origins(value, line) if source is not None and value is not None else []
+        if source is None or value is None or not found:
+            continue
+        words = f"the list is {_tell_origins(source, value, found, folder)}"
+        parting = sorted({name for at in found for name in source.called(at)} & _PARTS)
+        if parting:
+            words += (
+                f": `{parting[0]}` leaves the last part short, or gives fewer parts, where the "
+                "rows do not divide"
+            )
+        return words
+    return ""
 
 
 #: what makes tensors alike that ranks pass, by what differs
@@ -106,7 +145,7 @@ def find_tensor(
     frames = next((at for _, at in parting.sides), ())
     for file, line, _ in frames[:1]:
         source = script_at(file)
-        value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
+        value = _find_passed(source, line) if source is not None else None
         if source is None or value is None:
             continue
         given = _find_given(frames, value)
@@ -131,6 +170,7 @@ def find_tensor(
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
             words = f"the tensor is {_tell_origins(source, value, found, folder)}"
+            words += _tell_size(source, value, (line, *found), folder) if what == "shape" else ""
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
     return None
@@ -266,6 +306,8 @@ def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reaso
     if source is not None and found:
         shown = f"{_tell_origins(source, value, found, folder)}, and"
     words = f"the tensor is {shown} is passed at {place}"
+    if source is not None and what == "shape":
+        words += _tell_size(source, value, (line, *found), folder)
     fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
     return Clause(words), fix
 
@@ -314,6 +356,24 @@ def find_order(parting: Parting, folder: str) -> Reason | None:
     return None
 
 
+#: lines that measure, or draw, how large something is
+_MEASURES = re.compile(
+    r"\b(?:len|max|min|numel|size|count|nonzero|randint|randrange|choice)\(|\.shape\b"
+)
+#: such lines that are shown
+MOST_MEASURED = 2
+
+
+def _tell_size(source: Script, value: ast.expr, known: Sequence[int], folder: str) -> str:
+    """Return in words the lines behind those of a tensor that measure how large it is."""
+    found = [
+        f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+        for each, at in source.traces(value, known[0])
+        if (each is not source or at not in known) and _MEASURES.search(each.text(at))
+    ]
+    return f"; its size comes from {', '.join(found[:MOST_MEASURED])}" if found else ""
+
+
 def _tell_origins(source: Script, value: ast.expr, lines: Sequence[int], folder: str) -> str:
     """Return an expression with the lines that set what it reads."""
     verb = "is set by" if isinstance(value, ast.Name | ast.Attribute) else "reads"
@@ -327,7 +387,7 @@ def find_buffer(place: Frames, folder: str) -> tuple[str, str]:
     """Return what a message's line passes as its tensor, and the line that sets it; or nothing."""
     for file, line, _ in place[:1]:
         source = script_at(file)
-        value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
+        value = _find_passed(source, line) if source is not None else None
         if source is None or value is None:
             continue
         found = source.origins(value, line)

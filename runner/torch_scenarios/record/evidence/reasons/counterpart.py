@@ -30,9 +30,11 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.address import find_group_rank
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
+from torch_scenarios.record.evidence.reasons.message_order import find_other_order
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
@@ -69,6 +71,9 @@ def explain_message(
         crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
+    meant = find_group_rank(records, folder)
+    if meant is not None:
+        return meant
     answers = [
         (int(waiting), int(rank), what)
         for each in finding.notes
@@ -152,7 +157,10 @@ def _find_wrong_turn(
                         reason = _find_branch(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
-                return _explain_buffers(send, take, source, target, folder)
+                rest = [each for _, each in sent[number - 1 :]], [e for _, e in taken[number - 1 :]]
+                return find_other_order(*rest, (source, target), folder) or _explain_buffers(
+                    send, take, source, target, folder
+                )
     return None
 
 

@@ -202,6 +202,57 @@ def find_registered(parted: DecidedParting) -> Reason | None:
     return None
 
 
+def find_made_alone(parted: DecidedParting) -> Reason | None:
+    """Return the condition under which some ranks alone make the object whose method they are in.
+
+    A loop over callbacks, hooks or metrics is the same on all ranks, and what it calls is not::
+
+        if rank == 0: callbacks.append(SampleTable())       for callback in callbacks:
+                                                                callback.on_epoch_end()
+    """
+    for ranks, frames in parted.sides:
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        for file, line, _ in frames if others else ():
+            source = script_at(file)
+            method = source.scope(line) if source is not None else None
+            owner = _class_of(source, method) if isinstance(method, ast.FunctionDef) else None
+            if source is None or owner is None:
+                continue
+            span = (owner.lineno, owner.end_lineno or owner.lineno)
+            if _have_been(parted, others, file, span):
+                continue
+            for script in _list_scripts(parted, source):
+                for call in ast.walk(script.tree):
+                    if not isinstance(call, ast.Call) or name_of(call.func) != owner.name:
+                        continue
+                    decision = _find_condition_of(parted, script, call.lineno, ranks)
+                    if decision is not None:
+                        return _tell_made(parted, ranks, (script, call), owner, decision)
+    return None
+
+
+def _tell_made(
+    parted: DecidedParting,
+    ranks: Sequence[int],
+    made: tuple[Script, ast.Call],
+    owner: ast.ClassDef,
+    decision: Decision,
+) -> Reason:
+    source, call = made
+    where = short(((source.file, call.lineno, ""),), parted.folder)
+    verb, place = "makes" if len(ranks) == 1 else "make", parted.place(decision)
+    values = list_values(decision, parted.tallies(whole=True)[decision])
+    words = (
+        f"{ranks_text([*ranks])} alone {verb} a `{owner.name}` (`{ast.unparse(call)}`, {where}), "
+        f"under `{decision.text}` ({place})" + (f", where {values}" if values else "")
+    )
+    fix = (
+        f"make the `{owner.name}` on every rank ({place}) or on none: it communicates; what is for "
+        "one rank alone, such as a print, goes under a condition inside of it."
+    )
+    return Clause(words), fix
+
+
 def _list_passing(source: Script, function: ast.FunctionDef) -> Iterator[ast.Call]:
     """Yield the calls that are passed a function of this script, and do not call it there."""
     for call in ast.walk(source.tree):

@@ -21,6 +21,7 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
+from torch_scenarios.record.evidence.reasons.error_source import find_source, tell_passed
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
@@ -39,6 +40,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     parted = DecidedParting(
         Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
     )
+    finding = _add_source(finding, raised[0], folder, by_all=len(raised) == len(records))
     of_model = any(names_model(each.error or "") for each in raised)
     made = _tell_made(raised[0], folder) if _OTHER_MODEL.search(raised[0].error or "") else ""
     if made:
@@ -79,6 +81,16 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     return replace(
         finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
     )
+
+
+def _add_source(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:
+    """Return a finding with the line that its error is about, or with what all ranks pass there."""
+    source = find_source(record, folder)
+    if source is not None:
+        notes = (*finding.notes, source[0])
+        return replace(finding, notes=notes, fix=source[1], help=(source[1],))
+    passed = tell_passed(record, folder) if by_all and not finding.fix else ""
+    return replace(finding, notes=(*finding.notes, Clause(passed))) if passed else finding
 
 
 def _tell_chosen(record: RankRecord, folder: str) -> str:

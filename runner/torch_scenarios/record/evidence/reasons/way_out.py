@@ -59,7 +59,8 @@ def find_way_out(
         )
         if most > 1 or min(counts.values()):
             words += f", {times(most)} ({_others(counts, most)})"
-        values = list_values(decision, {rank: own[rank] for rank in ranks})
+        is_once = all(each.yes + each.no == 1 for each in own.values())
+        values = list_values(decision, own if is_once else {rank: own[rank] for rank in ranks})
         fix = (
             f"take the way out at {place} on all ranks or on none: agree on its condition first "
             "(an `all_reduce` of a flag)."

@@ -1,0 +1,108 @@
+"""A message to a rank of the world whose number is that of another rank inside of a group.
+
+A pipeline of ranks 2 and 3 that counts its stages from 0 sends from stage 0 to stage 1::
+
+    rank 2   dist.send(x, dst=1)     rank 1 of the world never receives it
+    rank 3   dist.recv(x, src=0)     rank 1 and rank 0 of the group (2, 3) are meant: 3 and 2
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import RankRecord, RecordedCall
+
+#: arguments that name the other rank of a message, and where functions take it
+_PEERS = frozenset({"dst", "src", "peer"})
+_PEER_POSITIONS = {**dict.fromkeys(("send", "isend", "recv", "irecv"), 1), "P2POp": 2}
+
+
+def find_group_rank(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return that messages without an end would meet, were their ranks those of a group."""
+    lonely = {
+        key: call for key, call in _list_lonely(records) if key[0] in records and key[1] in records
+    }
+    for (rank, peer, what), call in sorted(lonely.items()):
+        for _, members, _ in records[rank].groups.values():
+            if rank not in members or not peer < len(members) < records[rank].world_size:
+                continue
+            meant, own = members[peer], members.index(rank)
+            other = "recv" if what == "send" else "send"
+            answers = [lonely.get((meant, each, other)) for each in (rank, own)]
+            answer = next(filter(None, answers), None)
+            if meant not in {peer, rank} and answer is not None:
+                return _tell_meant(records, (rank, call), (meant, answer), members, folder)
+    return None
+
+
+def _list_lonely(
+    records: Mapping[int, RankRecord],
+) -> Iterator[tuple[tuple[int, int, str], RecordedCall]]:
+    """Yield the messages that one end makes more often: its rank, the other one, and what it is."""
+    counts: Counter[tuple[int, int]] = Counter()
+    last: dict[tuple[int, int, str], RecordedCall] = {}
+    for rank, record in records.items():
+        for call in record.calls:
+            if call.operation in {"send", "recv"} and call.peer is not None:
+                is_sent = call.operation == "send"
+                counts[(rank, call.peer) if is_sent else (call.peer, rank)] += 1 if is_sent else -1
+                last[rank, call.peer, call.operation] = call
+    for (source, target), count in counts.items():
+        key = (source, target, "send") if count > 0 else (target, source, "recv")
+        if count:
+            yield key, last[key]
+
+
+def _tell_meant(
+    records: Mapping[int, RankRecord],
+    here: tuple[int, RecordedCall],
+    there: tuple[int, RecordedCall],
+    members: tuple[int, ...],
+    folder: str,
+) -> Reason:
+    (rank, call), (meant, answer) = here, there
+    words = (
+        f"{_tell_message(rank, call, folder)}, and {_tell_message(meant, answer, folder)}: inside "
+        f"of their group of ranks {', '.join(map(str, members))}, rank {call.peer} is rank {meant} "
+        "of the world"
+    )
+    if answer.peer != rank:
+        words += f", and rank {answer.peer} is rank {rank}"
+    passed, given = _find_peer(call, folder)
+    words += f"; the number is `{passed}`" if passed else ""
+    words += f": {given}" if given else ""
+    where = short(call.choice_frames, folder)
+    group = records[rank].groups[int(call.group_name)][1]
+    fix = (
+        f"pass the rank of the world ({where}): `dist.get_global_rank(group, {call.peer})`, or "
+        f"`group_{'dst' if call.operation == 'send' else 'src'}=` with the `group` of ranks "
+        f"{', '.join(map(str, members))}"
+    )
+    fix += "." if group != members else ", which counts inside of it."
+    return Clause(words), fix
+
+
+def _tell_message(rank: int, call: RecordedCall, folder: str) -> str:
+    does = "sends to" if call.operation == "send" else "receives from"
+    return f"rank {rank} {does} rank {call.peer} ({short(call.choice_frames, folder)})"
+
+
+def _find_peer(call: RecordedCall, folder: str) -> tuple[str, str]:
+    """Return what a message's line passes as its other rank, and the line that gives it."""
+    for file, line, _ in call.choice_frames[:1]:
+        source = script_at(file)
+        value = source.argument(line, _PEERS, _PEER_POSITIONS) if source is not None else None
+        if source is None or value is None:
+            continue
+        given = source.returned(value) if isinstance(value, ast.Call) else None
+        found = [(given[0], given[1].lineno)] if given else source.traces(value, line)[:1]
+        text = "".join(
+            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in found
+        )
+        return ast.unparse(value), text
+    return "", ""

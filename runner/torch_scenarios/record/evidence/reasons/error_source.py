@@ -1,0 +1,140 @@
+"""Where in the script that is which an error of torch's speaks of: its words name no line of it.
+
+An error is raised where something is noticed. What has to be changed is elsewhere: the first of two
+`init_process_group`, the lambda that cannot be pickled, the checkpoint that runs a layer again.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.format import RENDEZVOUS, BlockingCall, RankRecord
+
+#: lines that set what a call passes which are shown
+MOST_PASSED = 3
+
+
+def find_source(record: RankRecord, folder: str) -> Reason | None:
+    """Return the line that a rank's error is about, and what mends it; None where none is known."""
+    for pattern, find in _KNOWN:
+        found = pattern.search(record.error or "")
+        if found is not None:
+            return find(record, found, folder)
+    return None
+
+
+def tell_passed(record: RankRecord, folder: str) -> str:
+    """Return the lines that set what a call passes which torch, or another library, refuses.
+
+    Nothing where the script's own line raises.
+    """
+    for file, line, text in record.raised_at.frames[:1]:
+        source = script_at(file)
+        if source is None or text.startswith(("raise", "assert")):
+            continue
+        calls = [
+            each
+            for each in ast.walk(source.tree)
+            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
+        ]
+        passed = [part for each in calls for part in each.args]
+        passed += [each.value for call in calls for each in call.keywords]
+        lines = [
+            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+            for each, at in source.traces(ast.Tuple(passed, ast.Load()), line)
+            if not each.keeps_rank(at)
+        ]
+        if lines:
+            return f"what it passes comes from {', '.join(lines[:MOST_PASSED])}"
+    return ""
+
+
+def _find_first_start(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return where the process group was made that a rank makes a second time."""
+    items = (each for each in record.items if isinstance(each, BlockingCall))
+    first = next((each for each in items if each.what == RENDEZVOUS and each.over), None)
+    if first is None:
+        return None
+    where, again = first.place.short(folder), short(record.raised_at.frames, folder)
+    words = f"it has made its process group already ({where})"
+    fix = (
+        f"make it in one place: leave one of the two out ({where}; {again}), or ask "
+        "`dist.is_initialized()` first."
+    )
+    return Clause(words), fix
+
+
+def _find_unpicklable(record: RankRecord, found: re.Match[str], folder: str) -> Reason | None:
+    """Return the lambda, or the inner function, that an object holds which a call is to send."""
+    outer, name = found[1].split(".")[-1], found[2]
+    for source in _list_scripts(record):
+        for _, function in source.functions(outer):
+            for node in ast.walk(function):
+                is_it = isinstance(node, ast.Lambda) if name == "<lambda>" else False
+                is_it |= isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+                if is_it and node is not function:
+                    return _tell_unpicklable(source, node.lineno, folder)  # type: ignore[attr-defined]
+    return None
+
+
+def _tell_unpicklable(source: Script, line: int, folder: str) -> Reason:
+    place = short(((source.file, line, ""),), folder)
+    words = f"what it sends holds `{source.text(line)}` ({place}), which has no name by which "
+    words += "another process could find it"
+    fix = (
+        f"send data alone: a number or a name in place of the function ({place}), which each rank "
+        "makes the function of; or a function at the top of a module."
+    )
+    return Clause(words), fix
+
+
+def _find_recomputed(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return the reentrant checkpoints that a model has, which run a part of it again."""
+    for source in _list_scripts(record):
+        lines = sorted(
+            node.lineno
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Call)
+            and name_of(node.func) in {"checkpoint", "checkpoint_sequential"}
+            and not any(
+                each.arg == "use_reentrant"
+                and isinstance(each.value, ast.Constant)
+                and each.value.value is False
+                for each in node.keywords
+            )
+        )
+        if lines:
+            place = short(((source.file, lines[0], ""),), folder)
+            words = (
+                f"`{source.text(lines[0])}` ({place}) runs its part of the model again in the "
+                "backward pass, once for each call: a parameter that two of these use is ready "
+                "twice"
+            )
+            fix = f"pass `use_reentrant=False` ({place}), or `static_graph=True` to DDP."
+            return Clause(words), fix
+    return None
+
+
+def _list_scripts(record: RankRecord) -> list[Script]:
+    """Return the scripts that an error went through, and those that they import."""
+    files = dict.fromkeys(file for file, _, _ in record.raised_at.frames)
+    known = [source for source in map(script_at, files) if source is not None]
+    return list({each.file: each for one in known for each in (one, *one.imported())}.values())
+
+
+_Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
+#: what an error says -> what finds the line that it is about
+_KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
+    (re.compile(r"initialize the default process group twice"), _find_first_start),
+    (
+        re.compile(r"[Cc]an't pickle local object '([\w.]+)\.<locals>\.([\w<>]+)'"),
+        _find_unpicklable,
+    ),
+    (re.compile(r"[Cc]an't (?:get|pickle) .*?([\w.]+)\.<locals>\.([\w<>]+)"), _find_unpicklable),
+    (re.compile(r"mark a variable ready only once|marked as ready twice"), _find_recomputed),
+)

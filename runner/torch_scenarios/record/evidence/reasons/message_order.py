@@ -1,0 +1,56 @@
+"""Messages of one pair that are received in another order than they are sent in.
+
+Torch matches the messages of a pair by their order, and by their tag where the backend has tags::
+
+    rank 0   sends hidden (768 elements), then mask (24)
+    rank 1   receives mask (24), then hidden (768)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.format import RecordedCall
+
+#: messages behind the first that does not fit, among which its counterpart is looked for
+MOST_AHEAD = 8
+
+
+def find_other_order(
+    sent: Sequence[RecordedCall], taken: Sequence[RecordedCall], ranks: tuple[int, int], folder: str
+) -> Reason | None:
+    """Return that what two ranks send and receive fits in another order; None where it does not.
+
+    The first of each does not fit, and each of the two has a counterpart further on.
+    """
+    sends, takes = sent[:MOST_AHEAD], taken[:MOST_AHEAD]
+    send = next((each for each in sends[1:] if _kind(each) == _kind(takes[0])), None)
+    take = next((each for each in takes[1:] if _kind(each) == _kind(sends[0])), None)
+    if take is None or send is None:
+        return None
+    source, target = ranks
+    first, second = (
+        _tell_order(f"rank {source} sends", sends[0], send, folder),
+        _tell_order(f"rank {target} receives", takes[0], take, folder),
+    )
+    words = (
+        f"{first}, and {second}: the messages of two ranks meet in the order in which they are made"
+    )
+    where, there = short(takes[0].choice_frames, folder), short(sends[0].choice_frames, folder)
+    fix = (
+        f"let rank {target} receive ({where}) in the order in which rank {source} sends ({there})."
+    )
+    return Clause(words), fix
+
+
+def _kind(call: RecordedCall) -> tuple[str | None, int]:
+    return call.dtype, call.elements
+
+
+def _tell_order(does: str, one: RecordedCall, other: RecordedCall, folder: str) -> str:
+    shown = [
+        f"{each.elements} elements ({short(each.choice_frames, folder)})" for each in (one, other)
+    ]
+    return f"{does} {', then '.join(shown)}"
