@@ -131,6 +131,25 @@ def test_a_fake_rank_that_waits_for_ever_has_not_left(recording: Recording, tmp_
 
 
 @pytest.mark.nightly
+def test_what_a_fake_rank_waits_for_that_never_starts_is_told(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, torch.distributed as dist\n"
+        "rank, world = int(os.environ['RANK']), 2\n"
+        "port = int(os.environ['MASTER_PORT']) + 7\n"
+        "store = dist.TCPStore('127.0.0.1', port, world + 1, is_master=rank == 0)\n"
+        "dist.init_process_group('gloo', store=store, rank=rank, world_size=world)\n"
+        "dist.barrier()\n"
+    )
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert "never_meets" in ran.output
+    assert "waits at train.py:4 for the clients of its `TCPStore`" in ran.output
+    assert "fix: pass as `world_size` how many processes make this store" in ran.output
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["lock_not_reentrant", "key_of_the_store", "prefetcher_dies"])
 def test_a_run_whose_rank_waits_for_what_never_comes_is_ended(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

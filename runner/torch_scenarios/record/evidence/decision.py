@@ -625,7 +625,8 @@ def _list_later(test: ast.expr, read: _Reads) -> list[_Part]:
 
     They are read only where the parts before them leave the whole open.
     """
-    known, found = {name for name, _ in read}, []
+    known = {name for name, _ in read}
+    found: list[_Part] = []
     waiting: list[ast.expr] = [test]
     stored = _list_stored(test)
     while waiting:

@@ -23,9 +23,8 @@ class Deal:
         mine = torch.empty(per_rank, self.width)
         parts = None
         if self.rank == 0:
-            parts = list(
-                self.load().chunk(self.world)
-            )  # cause # right: parts = [mine] * self.world
+            rows = self.load()
+            parts = list(rows.chunk(self.world))  # cause # right: parts = [mine] * self.world
         dist.scatter(mine, parts, src=0)  # cause
         return mine
 

@@ -177,7 +177,9 @@ def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: 
     if finding.diagnosis != "invalid_argument":
         return finding
     record = records.get(finding.ranks[0]) if finding.ranks else None
-    words = find_refused(record.calls[-1], folder) if record is not None and record.calls else ""
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    calls = [each for each in record.calls if each.place.short(folder) in marks] if record else []
+    words = find_refused(calls[0], folder) if calls else ""
     return replace(finding, notes=(*finding.notes, Clause(words))) if words else finding
 
 

@@ -22,9 +22,9 @@ def explain_signal(finding: Finding, records: Mapping[int, RankRecord], folder: 
             continue
         sender, change = sent
         file, line, text = change.place.frames[0]
-        whom = "itself" if sender == rank else f"rank {rank}"
+        target = "itself" if sender == rank else f"rank {rank}"
         place = short(((file, line, ""),), folder)
-        words = f"rank {sender} sends it to {whom}: `{text}` ({place})"
+        words = f"rank {sender} sends it to {target}: `{text}` ({place})"
         fix = f"look at why rank {sender} comes to {place}"
         around = _find_condition(records[sender], file, line)
         if around is not None:
@@ -54,7 +54,7 @@ def _find_sender(records: Mapping[int, RankRecord], rank: int) -> tuple[int, Fil
 def _find_condition(record: RankRecord, file: str, line: int) -> tuple[Decision, Tally] | None:
     """Return the innermost `if` around a line that a rank has found true, with what it read."""
     source = script_at(file)
-    for node, part in source.around(line) if source is not None else ():
+    for node, part in source.find_statements(line) if source is not None else ():
         for way in reversed(record.ways):
             is_there = isinstance(node, ast.If) and part == "body"
             at = node.test.lineno if isinstance(node, ast.If) else 0
