@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from math import ceil, copysign, floor, isfinite, isnan, prod
 from types import ModuleType
 from typing import Any
@@ -180,13 +180,23 @@ class Constructors:
         if min(numbers, default=-1) < 0:
             message = "the seed is an integer that is not negative"
             raise ValueError(message)
-        generator = np.random.default_rng(numbers if isinstance(seed, list) else numbers[0])
-        return self._make(generator.random(sizes, dtype=np.float32), dtype)
+        draw = _draw_again if prod(sizes) <= _SMALL_DRAW else _draw
+        return self._make(draw(tuple(numbers), sizes), dtype)
 
     def _sizes(self, shape: Value) -> tuple[int, ...]:
         found = sizes(shape)
         self._budget.tensor(prod(found))
         return found
+
+
+def _draw(seeds: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return random numbers; one seed alone is the same as a list of it."""
+    return np.random.default_rng(seeds).random(shape, dtype=np.float32)
+
+
+#: elements of random numbers that are kept: mostly each rank asks for the same, and copies them
+_SMALL_DRAW = 4096
+_draw_again = lru_cache(maxsize=256)(_draw)
 
 
 def sizes(shape: Value) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from torch_scenarios.errors import DataError
 from torch_scenarios.modules.base import Array, Layer, Params, Weighed, inner, prefix_names
 
 
-class Sequential(Layer, frozen=True, kw_only=True):
+class Sequential(Layer, frozen=True, kw_only=True, dict=True):
     """`torch.nn.Sequential`: parameters are named `label.weight`.
 
     >>> from torch_scenarios.modules.linear import Linear
@@ -35,6 +36,11 @@ class Sequential(Layer, frozen=True, kw_only=True):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Those of the layers, below their labels."""
+        return self._shapes
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        # each backward of each rank asks for the names, and a layer never changes
         return {
             f"{label}.{name}": shape
             for label, layer in self.layers

@@ -957,6 +957,7 @@ def everyone(size: int) -> frozenset[int]:
     return frozenset(range(size))
 
 
+@cache
 def operation_named(name: str) -> Operation:
     """Return the operation of that name from the table."""
     from torch_scenarios.operations import BY_NAME, IMPLIED

@@ -7,6 +7,7 @@ Algorithms, 4.2).
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -84,18 +85,25 @@ def tolerance(
     """
     terms = np.abs(exact) if size is None else np.maximum(size, np.abs(exact))
     parts = bit * np.nan_to_num(terms, nan=0.0, posinf=0.0) if bit and size is not None else 0.0
-    if not all(bool(np.isfinite(each).all()) for each in (exact, rounded, shaken)):
+    off, moved = _find_farthest(exact, rounded), _find_farthest(exact, shaken)
+    if not (isfinite(off) and isfinite(moved)):
         finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
         exact, rounded, shaken, terms = (each[finite] for each in (exact, rounded, shaken, terms))
+        off, moved = _find_farthest(exact, rounded), _find_farthest(exact, shaken)
     if not exact.size:
         return 0.0
-    off, moved = float(np.abs(exact - rounded).max()), float(np.abs(exact - shaken).max())
     last = EPSILON * float(terms.max())
     off = min(off, TRUSTED * (moved + last))
     if not bit:
         return SLACK * max(off, moved) + ULPS * last
     times = SLACK if size is None else COARSE_TIMES
     return times * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
+
+
+def _find_farthest(one: Array, other: Array) -> float:
+    """Return the most by which elements differ; not finite where one of them is not."""
+    with np.errstate(all="ignore"):
+        return float(np.abs(one - other).max(initial=0.0))
 
 
 def measure_distance(value: Array, exact: Array) -> float:
@@ -110,9 +118,8 @@ def bound_of(mine: Array, wanted: Array, off: Off) -> Array:
     """Return how far another implementation may be from what a rank has: both are off alike."""
     with np.errstate(all="ignore"):
         here = np.abs(mine - wanted) if mine.shape == wanted.shape else np.zeros(())
-        if not np.isfinite(here).all():
-            here = np.nan_to_num(here)
-        bound: Array = off + np.minimum(here, off)
+        # `fmax` leaves 0 of a NaN
+        bound: Array = off + np.fmax(np.minimum(here, off), 0.0)
         return bound if bound.shape == mine.shape else np.broadcast_to(bound, mine.shape)
 
 
