@@ -28,6 +28,7 @@ import ml_dtypes
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.model.trace import Events
@@ -184,10 +185,9 @@ class _Writer:
         """Return the kind of a part and its items. Raises TypeError for what is not listed."""
         if kind in _REDUCED:
             name, fields = _REDUCED[kind](value)
-            return name, [self.item(each) for each in fields]
+            return name, self._items(fields)
         if isinstance(value, Struct) and _struct(kind.__name__) is kind:
-            fields = value.__struct_fields__
-            return kind.__name__, [self.item(getattr(value, each)) for each in fields]
+            return kind.__name__, self._items(astuple(value))
         if isinstance(value, np.ndarray):
             return self._array(value)
         if isinstance(value, bytes | CodeType | array | np.generic):
@@ -195,9 +195,14 @@ class _Writer:
         if isinstance(value, Operation):
             return "operation", [value.name]
         if isinstance(value, Events):
-            return "events", [self.item(each) for each in value]
+            return "events", self._items(value)
         message = f"a value of {kind.__module__}.{kind.__qualname__} does not travel"
         raise TypeError(message)
+
+    def _items(self, values: Iterable[Any]) -> list[Any]:
+        """Return values as items; most are plain, of which none is asked what it is made of."""
+        item = self.item
+        return [each if each.__class__ in _PLAIN else item(each) for each in values]
 
     def _bytes(self, value: Any) -> tuple[str, list[Any]]:
         match value:

@@ -10,6 +10,7 @@ Gloo's row is measured (tests/torch). NCCL's is read in the sources of NCCL 2.21
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -226,6 +227,7 @@ def names_in(backend: str) -> tuple[str, ...]:
     return tuple(name for _, name in split_backend(backend))
 
 
+@cache
 def device_type(backend: str) -> str:
     """Return where the tensors of a scenario live: `cuda` if any part serves a GPU, else `cpu`."""
     split = split_backend(backend)

@@ -187,15 +187,19 @@ def judge_conduct(case: Case) -> list[Finding]:
     Ranks that differ alike are one finding: `ranks 0 and 2 raised timeout, expected nothing`.
     """
     found: dict[tuple[object, ...], list[tuple[int, Finding]]] = {}
-    for instance in case.instances():
+    for instance in case.instances(_states_conduct):
         expect = instance.step.expect
-        if expect is None or (expect.raises is None and expect.elapsed is None):
-            continue
+        assert expect is not None
         for finding in (*_raises(case, instance, expect), *_judge_elapsed(case, instance, expect)):
             key = (finding.index, finding.iteration, finding.code, finding.witness, finding.prose)
             found.setdefault(key, []).append((instance.rank, finding))
     findings = [_unite(entries) for entries in found.values()]
     return findings + _judge_end(case)
+
+
+def _states_conduct(expect: Expectation) -> bool:
+    """Return whether something is stated beside values: what a step raises, or when it ends."""
+    return expect.raises is not None or expect.elapsed is not None
 
 
 def _unite(entries: list[tuple[int, Finding]]) -> Finding:

@@ -370,10 +370,9 @@ class Values:
 
     def judge(self) -> list[Finding]:
         """Return the findings on all values that the author states."""
-        for instance in self.case.instances():
+        for instance in self.case.instances(lambda expect: bool(expect.values)):
             expect = instance.step.expect
-            if expect is None or not expect.values:
-                continue
+            assert expect is not None
             raises = expect.raises is not None
             views = (
                 _view(instance.predicted, raises=raises),

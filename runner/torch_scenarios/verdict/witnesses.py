@@ -882,10 +882,17 @@ class Case(Struct, kw_only=True):
         """The outcome of each order of arrival; empty where there is one, or the author alone."""
         return self.prediction.orders if self.reference else ()
 
-    def instances(self) -> Iterator[StepInstance]:
-        """Yield every step beside which something is expected, on each rank that took it."""
+    def instances(
+        self, states: Callable[[Expectation], bool] = lambda _: True
+    ) -> Iterator[StepInstance]:
+        """Yield every step beside which something is expected, on each rank that took it.
+
+        `states` chooses among the expectations: what ranks held is folded for those steps alone.
+        """
         indexes = frozenset(
-            step.index for step in self.order.steps.values() if step.expect is not None
+            step.index
+            for step in self.order.steps.values()
+            if step.expect is not None and states(step.expect)
         )
         if not indexes:
             return
