@@ -29,6 +29,7 @@ import hashlib
 import itertools
 import json
 import linecache
+import multiprocessing
 import os
 import re
 import signal
@@ -1604,12 +1605,13 @@ _MEETS = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 def launch() -> str:
     """Return what tells one launch from another; the values are not shown.
 
-    Where ranks meet is what their process was started with: two ranks of one launch that each
-    choose a port for themselves are not of two launches.
+    Where ranks meet is what a process of `multiprocessing` was started with: two ranks of one
+    launch that each choose a port for themselves are not of two launches. A program of its own that
+    sets it starts the other ranks with it, as Lightning's rank 0 does.
     """
-    started_with = _read_first_environment()
-    values = ((started_with if name in _MEETS else os.environ).get(name, "") for name in _LAUNCH)
-    text = "\n".join(values)
+    is_spawned = multiprocessing.parent_process() is not None
+    meeting = _read_first_environment() if is_spawned else os.environ
+    text = "\n".join((meeting if name in _MEETS else os.environ).get(name, "") for name in _LAUNCH)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
