@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
 from torch_scenarios.cli import cli
-from torch_scenarios.record.format import read, set_earlier_aside
+from torch_scenarios.record.analysis import judge_records
+from torch_scenarios.record.format import read, set_earlier_aside, wait_in_backward
 from torch_scenarios.vocabulary import DIAGNOSES
 
 #: a kind of call, with which a thread says whether the main one waits
@@ -380,6 +381,29 @@ def test_threads_of_one_group_race_where_the_main_one_goes_on(
     record = read(folder)[0]
     assert "several threads of a rank communicate in one group" in record.notes[0]
     assert record.racing == ("train.py:12 and train.py:13" if races else "")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_backward_pass_waits_for_a_rank_that_waits_for_a_group(
+    tmp_path: Path, *, waits: bool
+) -> None:
+    """C++ waits at the end of the pass: until then it may begin what the other rank waits for."""
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, ALL_REDUCE), (ALL_REDUCE,))
+    group = ["b", 1, "new_group", 0, 20, {"ranks": None, "local": False, "thread": 1}]
+    for rank, last in ((0, []), (1, [group])):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        lines = [json.loads(each) for each in path.read_text(encoding="utf-8").splitlines()][:-1]
+        if rank == 0:
+            del lines[-2:]  # it is begun by C++, and nothing is known of its end
+            lines[-2][7] = "bw"
+        text = "".join(f"{json.dumps(each)}\n" for each in (*lines, *last))
+        path.write_text(text, encoding="utf-8")
+    records = read(folder)
+    assert records[0].inside
+    assert not waits or [rank for rank, each in records.items() if wait_in_backward(each)] == [0]
+    verdict = judge_records(records, folder / "scenario.yaml", script="train.py").result.verdict
+    assert verdict.status == ("FAILED" if waits else "INCONCLUSIVE")
+    assert [each.diagnosis for each in verdict.findings] == ["circular_wait"] * waits
 
 
 def test_the_records_of_an_earlier_launch_are_set_aside(tmp_path: Path) -> None:

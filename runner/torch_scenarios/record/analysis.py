@@ -71,6 +71,7 @@ from torch_scenarios.record.format import (
     refusal,
     set_earlier_aside,
     signal_name,
+    wait_in_backward,
 )
 from torch_scenarios.record.kernels.schedule import add_twins, take_last_step
 from torch_scenarios.record.live import (
@@ -186,19 +187,9 @@ def record(
         return RecordedRun(
             judged=result, records=records, ran=ran, notes=notes, path=path, home=home
         )
-    observed = None
-    if not order.fake:
-        observed = make_trace(
-            records,
-            {r: code for r, code in ran.launch.exits.items() if r not in ran.launch.stopped},
-            backend="gloo",
-            stuck=ran.stuck,
-            duration_s=ran.duration_s,
-            notes=notes,
-        )
-    result = judge_records(
-        records, path, script=script, observed=observed, folder=home, limits=limits
-    )
+    result = _judge_run(order, records, ran, path, notes=notes, limits=limits)
+    if ran.stuck and not result.found and _know_backward(records):
+        result = _judge_run(order, records, ran, path, notes=notes, limits=limits)
     result = add_why(result, records, home)
     notes = (*notes, *(() if result.found else _list_other_ways(records, home)))
     result = _add_processes(result, records, ran, home)
@@ -241,6 +232,32 @@ def _add_waits(
     words = [Clause(each) for each in waits if not each.startswith("fix: ")]
     fix = next((each.removeprefix("fix: ") for each in waits if each.startswith("fix: ")), "")
     return [add_reason(wrong[0], words, fix), *wrong[1:]] if words else list(wrong)
+
+
+def _judge_run(
+    order: RunOrder,
+    records: Mapping[int, RankRecord],
+    ran: RunEnd,
+    path: Path,
+    *,
+    notes: tuple[str, ...],
+    limits: Limits,
+) -> JudgedRecord:
+    """Return what is said of the records of a run, which real ranks show by how they ended too."""
+    script, home = script_of(order, records)
+    observed = None
+    if not order.fake:
+        observed = make_trace(
+            records,
+            {r: code for r, code in ran.launch.exits.items() if r not in ran.launch.stopped},
+            backend="gloo",
+            stuck=ran.stuck,
+            duration_s=ran.duration_s,
+            notes=notes,
+        )
+    return judge_records(
+        records, path, script=script, observed=observed, folder=home, limits=limits
+    )
 
 
 def _add_processes(
@@ -319,6 +336,11 @@ def _know_reducers(records: Mapping[int, RankRecord]) -> None:
         last = each.items[-1] if each.items else None
         if each.truncated and isinstance(last, RecordedCall) and last.maker == "cc":
             each.inside = True
+
+
+def _know_backward(records: Mapping[int, RankRecord]) -> bool:
+    """Let ranks of a stuck run wait for what their backward passes have begun, if any has."""
+    return bool([rank for rank, each in records.items() if wait_in_backward(each)])
 
 
 #: diagnoses of programs that are wrong, and go on

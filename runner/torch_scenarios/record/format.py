@@ -85,7 +85,7 @@ import os
 import re
 import signal
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -465,6 +465,8 @@ class RankRecord(Struct, kw_only=True):
     #: the error that is handled while its last call is made, and where it was raised
     handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
+    #: what C++ has begun in a backward pass that has not returned, and waits for at its end
+    backward: list[RecordedCall] = field(default_factory=list)
     #: whether a group of it has a backend like NCCL: a call returns at once, and the device waits
     on_device: bool = False
     #: which ways its script went, and the errors that it caught, in order
@@ -732,6 +734,27 @@ def _require_same_launch(
             words = f"{path.name} and {files[other].name} are of two launches"
             words += f" ({mine} and {theirs} {what})" if what else ""
             raise refusal(path.parent, "bad_record", f"{words}; keep the files of one")
+
+
+def wait_in_backward(record: RankRecord) -> bool:
+    """Let a rank wait for what its backward pass has begun; returns whether there is any of it.
+
+    C++ waits at the end of the pass. What it does there is written down when that is over.
+    """
+    waiting, record.backward = record.backward, []
+    _put_wait(record, waiting, record.last_us)
+    return bool(waiting)
+
+
+def _put_wait(record: RankRecord, waiting: Sequence[RecordedCall], us: int) -> None:
+    """Let a rank wait for the calls of a backward pass, behind its last item."""
+    for call in waiting:
+        call.waited = True
+    if len(waiting) == 1 and record.items[-1] is waiting[0]:
+        waiting[0].completes = True
+    elif waiting:
+        numbers = tuple(call.number for call in waiting)
+        record.items.append(RecordedWait(numbers=numbers, place=waiting[-1].place, began_us=us))
 
 
 #: lines that are read together
@@ -1213,18 +1236,8 @@ class _Reader:
         waiting = [call for call in self._backward if not call.waited]
         self._backward.clear()
         for call in waiting:
-            call.waited = True
             call.ended_us = us
-        if len(waiting) == 1 and self.record.items[-1] is waiting[0]:
-            waiting[0].completes = True
-        elif waiting:
-            self.record.items.append(
-                RecordedWait(
-                    numbers=tuple(call.number for call in waiting),
-                    place=waiting[-1].place,
-                    began_us=us,
-                )
-            )
+        _put_wait(self.record, waiting, us)
         self.record.last_us = us
 
     def _take_b(self, number: int, what: str, place: int, us: int, more: dict[str, Any]) -> None:
@@ -1329,6 +1342,7 @@ class _Reader:
         record = self.record
         # what C++ makes in a backward pass that has not returned, it waits for there
         record.inside = bool(self._open) or bool(self._backward)
+        record.backward = [call for call in self._backward if not call.waited]
         record.main_inside = any(
             (self._blocking[number] if kind == "b" else self._calls[number]).thread == self._main
             for kind, number in self._open

@@ -41,6 +41,7 @@ from torch_scenarios.record.format import (
     ranks_of_processes,
     read,
     read_launch,
+    wait_in_backward,
 )
 from torch_scenarios.record.mapped_file import count_written, is_written
 from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
@@ -676,7 +677,9 @@ class _Watch:
         if len(outside) == len(live) and not is_still:
             return "going"
         if not (is_still and self._has_failed()) and not self._asked.blocks(records):
-            return "going"
+            is_known = self._know_backward(records, pids)
+            if not is_known or not self._asked.blocks(records):
+                return "going"
         if outside and not is_still:
             words = ", ".join(map(str, outside[:4]))
             return (
@@ -684,6 +687,17 @@ class _Watch:
                 "on until it is"
             )
         return "stuck"
+
+    def _know_backward(self, records: Mapping[int, RankRecord], pids: Mapping[int, int]) -> bool:
+        """Let ranks wait for what their backward pass has begun, if they do nothing for long.
+
+        Until then the pass may begin more, which others wait for.
+        """
+        begun = [rank for rank in pids if records[rank].backward]
+        if not begun or time.monotonic() - self._moved <= OUTSIDE_S:
+            return False
+        idle = [rank for rank in begun if _wants_nothing(pids[rank])]
+        return bool([rank for rank in idle if wait_in_backward(records[rank])])
 
     def _is_left(self, records: Mapping[int, RankRecord]) -> bool:
         """Whether a program of the user's waits for ranks of which none lives, and one was blocked.
@@ -834,8 +848,11 @@ def _waits_in_reducer(record: RankRecord, pid: int) -> bool:
     over, and nothing of Python's is written until it is.
     """
     last = record.items[-1] if record.items else None
-    if not isinstance(last, RecordedCall) or last.maker != "cc":
-        return False
+    return isinstance(last, RecordedCall) and last.maker == "cc" and _wants_nothing(pid)
+
+
+def _wants_nothing(pid: int) -> bool:
+    """Whether a process wants no processor for a while."""
     before = read_demand_s(pid)
     time.sleep(REDUCER_S)
     after = read_demand_s(pid)
