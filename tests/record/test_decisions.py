@@ -34,6 +34,7 @@ def noted(
         ("__scenario_traced__", lambda: False),
         ("__scenario_decide__", decisions.decide),
         ("__scenario_keep__", decisions.keep),
+        ("__scenario_give__", decisions.give),
         ("__scenario_order__", decisions.order),
         ("__scenario_hash__", decisions.hash),
         ("__scenario_enter__", decisions.enter),
@@ -338,3 +339,22 @@ model.set_requires_gradient_sync(True)
     assert found["passed"] == [False, False, True, False, True]
     flags = {text: ways for text, ways in counted.items() if text.startswith("flag")}
     assert flags == {"flag: model.set_requires_gradient_sync(is_last, recurse=False)": (1, 3)}
+
+
+def test_a_number_that_a_call_is_given_is_noted_and_a_tensor_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """
+class Batch:
+    pass
+def fit(**options):
+    passed.append(options)
+passed, left, batch = [], [3, 2], Batch()
+for each in left:
+    fit(max_epochs=each - 1, min_epochs=1, name=str(each), batch=batch, lr=each / 2)
+"""
+    found, counted = noted(source, monkeypatch)
+    assert [each["max_epochs"] for each in found["passed"]] == [2, 1]
+    assert all(each["batch"] is found["batch"] for each in found["passed"])
+    given = {text: ways for text, ways in counted.items() if text.startswith("given")}
+    assert given == {"given: max_epochs=each - 1": (2, 0)}

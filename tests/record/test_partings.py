@@ -1286,6 +1286,98 @@ def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
     assert ("give the loader at train.py:2 as many batches" in str(found.fix)) is is_told
 
 
+LEFT = """\
+trainer = Trainer(max_epochs=left(rank))
+trainer.fit(model)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("via", "values"), [("kit.py:9", "32"), ("kit.py:9", "33"), ("", "32")])
+def test_a_number_that_a_framework_is_given_otherwise_is_why_it_ends_earlier(
+    via: str, values: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, LEFT)
+    at = replace(place(file, 2), via=via)
+    given = Decision(kind="given", file=file, line=1, text="max_epochs=left(rank)")
+    records = {
+        rank: record(
+            rank,
+            *[call("all_reduce", at) for _ in range(2 - rank)],
+            ways=[BranchTaken(before=0, decision=given, yes=1, values=(values[rank],))],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("missing_participant", 0)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    words = "`max_epochs=left(rank)` (train.py:1) is 3 on rank 0, 2 on rank 1"
+    is_told = bool(via) and values == "32"
+    assert (words in told) is is_told
+    assert ("pass the same number at train.py:1 on all ranks" in str(found.fix)) is is_told
+
+
+SETS = """\
+def sets(rank):
+    if exists(rank):
+        return [easy, hard]
+    return [easy]
+def other(rank):
+    if rank == 0:
+        tidy()
+other(rank)
+valid = sets(rank)
+trainer.fit(model, valid)
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [(2, True), (6, False)])
+def test_what_makes_an_argument_of_a_framework_is_why_it_goes_another_way(
+    line: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, SETS)
+    places = [replace(place(file, 10), via=f"kit.py:{at}") for at in (7, 9, 7)]
+    records = {
+        rank: record(
+            rank,
+            call("barrier", places[0]),
+            call("broadcast" if rank else "barrier", places[rank]),
+            ways=[BranchTaken(before=0, decision=_if(file, line, "x"), yes=1 - rank, no=rank)],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("what train.py:10 passes is made by it: `if x` (train.py:2) is true" in told) is is_told
+    assert ("decide `if x` (train.py:2) the same way" in str(found.fix)) is is_told
+
+
+UNEVEN = """\
+def step(x):
+    return accelerator.reduce(loss(x))
+with accelerator.join_uneven_inputs([model]):
+    for x in rows:
+        history.append(step(x))
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("name", ["reduce", "forward"])
+def test_a_call_of_a_framework_under_a_join_of_its_own_is_told(tmp_path: Path, name: str) -> None:
+    file = script(tmp_path, UNEVEN.replace("accelerator.reduce", f"accelerator.{name}"))
+    inside = replace(place(file, 2, 5), via="accelerate/operations.py:9")
+    records = {
+        0: record(0, *[call("all_reduce", inside) for _ in range(3)]),
+        1: record(
+            1, *[call("all_reduce", inside) for _ in range(2)], call("barrier", place(file, 6))
+        ),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    words = "under `with join_uneven_inputs` (train.py:3) a rank whose loop has ended answers the "
+    words += "calls of the models alone, and not the `reduce` at train.py:2"
+    assert (words in told) is (name == "reduce")
+
+
 @pytest.mark.parametrize(("timeout_s", "is_late"), [(-0.001, False), (0.5, True)])
 def test_a_group_without_a_timeout_of_its_own_is_not_waited_for_too_long(
     timeout_s: float, *, is_late: bool, tmp_path: Path
@@ -1528,6 +1620,43 @@ def test_a_model_of_another_shape_is_told_with_what_an_object_holds(tmp_path: Pa
     words = found.notes[0].words
     assert "read in `self.labels = LABELS[rank]` (rows.py:4), `rank = dist.get_rank()`" in words
     assert "the model is made of `model = Classifier(rows.classes)` (train.py:3)" in words
+
+
+ADAPTS = """\
+def adapt(rank):
+    if not exists(rank):
+        return fresh()
+    return load(rank)
+def main():
+    if rank == 0:
+        save()
+    dist.barrier()
+    model = DDP(adapt(rank))
+"""
+
+
+def test_what_makes_the_model_is_nearer_to_an_error_than_what_ranks_decide_before(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, ADAPTS)
+    words = "RuntimeError: ... a module doesn't have any parameter that requires a gradient."
+    made = _if(file, 2, "not exists(rank)")
+    records = {
+        rank: record(
+            rank,
+            call("barrier", place(file, 8)),
+            ways=[
+                BranchTaken(before=0, decision=_if(file, 6, "rank == 0"), yes=1 - rank, no=rank),
+                BranchTaken(before=1, decision=made, yes=rank, no=1 - rank),
+            ],
+        )
+        for rank in (0, 1)
+    }
+    records[0].error, records[0].raised_at = words, place(file, 9)
+    raised = replace(finding("", 0), diagnosis=None, code="outcome_differs")
+    (found,) = add_reasons([raised], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "before that, `if not exists(rank)` (train.py:2) is true on rank 1 alone" in told
 
 
 TWO_MODELS = """\

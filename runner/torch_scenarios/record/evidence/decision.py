@@ -14,6 +14,7 @@ decision, in the process that runs them::
     done or agree(done)      (done if traced() else keep(3, done)) or agree(done)
     any(ask(p) for p in ps)  any(ask(p) for p in ps if traced() or decide(5, True))
     list(names)              list(names if traced() else order(4, names))
+    fit(max_epochs=left())   fit(max_epochs=left() if traced() else give(6, left()))
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
 What torch compiles is compiled without the notes. Notes are counted in memory and written before
@@ -55,6 +56,7 @@ _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
 _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
 _KEEP, _READ = "__scenario_keep__", "__scenario_read__"
 _ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
+_GIVE = "__scenario_give__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: items of a list of numbers, such as ranks, that is written itself
@@ -161,6 +163,12 @@ class Decisions:
         self.decide(number, value, *values)
         return value
 
+    def give(self, number: int, value: Any) -> Any:
+        """Note a number that a call is given; returns it."""
+        if value.__class__ in {int, bool}:
+            self.decide(number, True, value)  # noqa: FBT003 - as the notes call it
+        return value
+
     def catch(self, number: int) -> None:
         """Keep the error that a place catches."""
         error = sys.exc_info()[1]
@@ -255,6 +263,7 @@ class Decisions:
             _DECIDE: self.decide,
             _KEEP: self.keep,
             _READ: self.read,
+            _GIVE: self.give,
             _CATCH: self.catch,
             _ENTER: self.enter,
             _LEAVE: self.leave,
@@ -377,6 +386,10 @@ SWITCHES = frozenset(
 _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 #: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
 _Part: TypeAlias = tuple[ast.BoolOp, int, _Reads]
+#: names of arguments that say how often something is done
+AMOUNTS = re.compile(
+    r"epoch|step|iter|batch|accum|interval|patience|(?:^|_)(?:max|min|num|limit|total|every)(?:_|$)"
+)
 #: expressions that decide often, for values and not for calls
 _OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -536,7 +549,20 @@ class _Notes(ast.NodeTransformer):
             node.args[0] = self._order(node.args[0], text)
         if isinstance(node.func, ast.Attribute) and node.func.attr in SWITCHES and node.args:
             node.args[0] = self._keep_flag(node.args[0], node.lineno, text)
+        for keyword in node.keywords:
+            if keyword.arg and AMOUNTS.search(keyword.arg):
+                keyword.value = self._give(keyword.value, keyword.arg)
         return node
+
+    def _give(self, node: ast.expr, name: str) -> ast.expr:
+        """Return what a call is given by a name, noted where it is no constant."""
+        if isinstance(node, ast.Constant):
+            return node
+        number = self._number("given", node.lineno, f"{name}={ast.unparse(node)}"[:MOST_TEXT], ())
+        given = _call(_GIVE, number, copy.deepcopy(node))
+        found = ast.IfExp(test=_call(_TRACED), body=node, orelse=given)
+        _place(found, node)
+        return found
 
     def _keep_flag(self, node: ast.expr, line: int, text: str) -> ast.expr:
         """Return what a switch of a model is set to, noted where it is no constant."""

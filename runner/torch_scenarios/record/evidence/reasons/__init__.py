@@ -23,9 +23,11 @@ from torch_scenarios.record.evidence.divergence import Parting, find_difference,
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
+    find_amount,
     find_argument,
     find_made,
     find_order,
+    find_passed,
     find_refused,
     find_sizes,
     find_tensor,
@@ -343,6 +345,8 @@ def explain_parting(
             find_shorter(parted, always),
             find_caught(parted, whole=True, by_chance=True),
             find_last_decided(parted, whole=True),
+            find_passed(parted),
+            find_amount(parted),
             list_early(parted),
             find_made(parting, folder),
         ]

@@ -152,6 +152,12 @@ def _span(file: str, line: int) -> tuple[int, int] | None:
     return source.loop(line) if source is not None else None
 
 
+#: contexts in which a rank whose loop has ended answers the calls of models: torch's, accelerate's
+_JOINS = frozenset({"Join", "join", "join_uneven_inputs"})
+#: functions of a framework that communicate, and are no part of a model
+_OF_FRAMEWORKS = re.compile(r"reduce|gather|broadcast|barrier|wait_for_|scatter|pad_across")
+
+
 def _find_join(file: str, line: int) -> int:
     """Return the line of the `with Join(...)` that a line is under; 0 for none."""
     source = script_at(file)
@@ -160,9 +166,16 @@ def _find_join(file: str, line: int) -> int:
             for each in node.items:
                 call = each.context_expr
                 made = call.func if isinstance(call, ast.Call) else call
-                if name_of(made) in {"Join", "join"}:
+                if name_of(made) in _JOINS:
                     return node.lineno
     return 0
+
+
+def _name_join(file: str, line: int) -> str:
+    """Return which context of `_JOINS` a line enters."""
+    source = script_at(file)
+    names = source.called(line) & _JOINS if source is not None else set()
+    return next(iter(names), "Join")
 
 
 def _explain_join(
@@ -183,14 +196,18 @@ def _explain_join(
         is_in_loop = span is not None and any(
             each == file and span[0] < number <= span[1] for each, number, _ in call.place.frames
         )
-        if inner is None or not is_in_loop or call.place.via or call.maker in {"bw", "cc"}:
+        if inner is None or not is_in_loop or call.maker in {"bw", "cc"}:
             continue
-        if f"{call.operation}(" in inner.text(call.place.frames[0][1]):
+        number = call.place.frames[0][1]
+        named = [each for each in sorted(inner.called(number)) if _OF_FRAMEWORKS.search(each)]
+        own = f"{call.operation}(" in inner.text(number)
+        name = call.operation if own else "".join(named[:1]) if call.place.via else ""
+        if name:
             head, where = short(((file, joined, ""),), folder), short(call.place.frames, folder)
             loop = short(((file, line, ""),), folder)
             words = (
-                f"under `with Join` ({head}) a rank whose loop has ended answers the calls of the "
-                f"models alone, and not the `{call.operation}` at {where}"
+                f"under `with {_name_join(file, joined)}` ({head}) a rank whose loop has ended "
+                f"answers the calls of the models alone, and not the `{name}` at {where}"
             )
             fix = (
                 f"take the call at {where} out of the loop at {loop}, or give every rank as many "

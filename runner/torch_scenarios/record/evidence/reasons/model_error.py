@@ -63,8 +63,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     ]
     if of_model:  # what a model leaves out is decided in its `forward`, where anything is there
         fitting = [each for each in fitting if _is_in_forward(each[0])] or fitting
-    if not fitting and not of_model:
-        fitting = _list_latest(parted, raised)
+    latest = [] if of_model else _list_latest(parted, raised)
+    called = [each for each in latest if _is_called(each[0], raised[0].raised_at.frames)]
+    fitting = called or fitting or latest
     unused = [] if fitting or not of_model else _find_forward_branches(parted)
     if not fitting and not unused:
         return finding
@@ -120,7 +121,9 @@ def _tell_chosen(record: RankRecord, folder: str) -> str:
 
 
 #: errors of DDP about a model that is another one on some rank
-_OTHER_MODEL = re.compile(r"appears not to match|expects same model across")
+_OTHER_MODEL = re.compile(
+    r"appears not to match|expects same model across|any parameter that requires a gradient"
+)
 #: lines that make a model which are shown
 MOST_MADE = 3
 
@@ -254,6 +257,16 @@ def _is_near(decision: Decision, frames: Frames) -> bool:
         and source.scope(decision.line) is source.scope(line)
         for file, line, _ in frames
     )
+
+
+def _is_called(decision: Decision, frames: Frames) -> bool:
+    """Whether a decision is in a function that gives the line which raised what it passes on."""
+    for file, line, _ in frames[:1]:
+        source, inner = script_at(file), script_at(decision.file)
+        scope = inner.scope(decision.line) if inner is not None else None
+        name = scope.name if isinstance(scope, ast.FunctionDef) else ""
+        return source is not None and name in source.called(line)
+    return False
 
 
 #: lines behind a breakpoint in which its error may be raised
