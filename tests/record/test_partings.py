@@ -1156,6 +1156,31 @@ def test_a_rank_that_leaves_a_framework_earlier_is_told_with_the_line(
     assert ("agree first on what ends it there" in str(found.fix)) is bool(passes)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("stopper = EarlyStopping(score, engine)", True),
+        ("engine.should_stop = loss < best", True),
+        ("engine.should_stop = False", False),
+        ("engine.resume(state)", False),
+    ],
+)
+def test_what_may_end_the_loop_of_a_framework_is_told(
+    line: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, ENGINE.replace("engine = Engine(step)", f"engine = new(); {line}"))
+    at = ScriptPlace(frames=((file, 2, ""), (file, 4, "engine.run(loader)")))
+    records = {
+        0: record(0, *[call("all_reduce", at) for _ in range(2)]),
+        1: record(1, call("all_reduce", at), call("barrier", place(file, 5))),
+    }
+    for each in records.values():
+        each.ways = [BranchTaken(before=9, decision=_if(file, 9, "x"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("what may end it: `engine = new(); " in told and "(train.py:3)" in told) is is_told
+
+
 @pytest.mark.parametrize("died", ["SIGABRT", None])
 def test_a_rank_that_dies_of_what_is_passed_has_not_taken_its_loop_less_often(
     died: str | None, tmp_path: Path
@@ -1362,20 +1387,26 @@ dist.barrier()
 
 
 @pytest.mark.parametrize("name", ["reduce", "forward"])
-def test_a_call_of_a_framework_under_a_join_of_its_own_is_told(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_call_of_a_framework_under_a_join_of_its_own_is_told(
+    name: str, *, joins: bool, tmp_path: Path
+) -> None:
+    """Torch's Join makes a call of its own in each turn, which has no name in the script."""
     file = script(tmp_path, UNEVEN.replace("accelerator.reduce", f"accelerator.{name}"))
     inside = replace(place(file, 2, 5), via="accelerate/operations.py:9")
+    own = [call("all_reduce", place(file, 5))] * joins
     records = {
-        0: record(0, *[call("all_reduce", inside) for _ in range(3)]),
-        1: record(
-            1, *[call("all_reduce", inside) for _ in range(2)], call("barrier", place(file, 6))
-        ),
+        0: record(0, *own, *[call("all_reduce", inside) for _ in range(3)]),
+        1: record(1, *own, *[call("all_reduce", inside) for _ in range(2)]),
     }
+    records[1].items.append(call("barrier", place(file, 6)))
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     words = "under `with join_uneven_inputs` (train.py:3) a rank whose loop has ended answers the "
     words += "calls of the models alone, and not the `reduce` at train.py:2"
-    assert (words in told) is (name == "reduce")
+    assert (words in told) is (joins and name == "reduce")
+    has_none = "`with join_uneven_inputs` (train.py:3) has no effect here" in told
+    assert has_none is (not joins and name == "reduce")
 
 
 @pytest.mark.parametrize(("timeout_s", "is_late"), [(-0.001, False), (0.5, True)])

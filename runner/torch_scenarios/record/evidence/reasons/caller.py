@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Sequence
+from typing import TypeGuard
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
@@ -226,7 +227,14 @@ def find_caller(parted: DecidedParting) -> Reason | None:
                 f"let all ranks leave {place} in the same turn: agree first on what ends it there "
                 "(an `all_reduce`), such as a score that each rank has for its own rows."
             )
-            if _GENERATES.search(text):
+            is_generated = _GENERATES.search(text) is not None
+            if ends := [] if is_generated else _list_ends(file):
+                shown = ", ".join(
+                    f"`{source.text(at)}` ({short(((source.file, at, ''),), parted.folder)})"
+                    for source, at in ends
+                )
+                words += f"; what may end it: {shown}"
+            if is_generated:
                 fix = (
                     f"pass `synced_gpus=True` at {place}, or let every rank make as many tokens: "
                     "each forward pass of a sharded model gathers its weights on all ranks."
@@ -289,6 +297,33 @@ def _find_left(parted: DecidedParting, ranks: Sequence[int], at: tuple[str, int]
         for rank in others
     )
     return others if is_known else []
+
+
+#: names of what ends a loop of a framework early
+_ENDS = re.compile(r"stop|terminate|prun(?:e|ing)", re.IGNORECASE)
+#: lines that are shown which may end it
+MOST_ENDS = 2
+
+
+def _list_ends(file: str) -> list[tuple[Script, int]]:
+    """Return the lines of a script, and of those beside it, that may end a framework's loop early.
+
+    `EarlyStopping(...)`, `engine.terminate()`, `trainer.should_stop = value < best`.
+    """
+    source = script_at(file)
+    scripts = (source, *source.imported()) if source is not None else ()
+    lines = [(script, node) for script in scripts for node in ast.walk(script.tree)]
+    return [(script, node.lineno) for script, node in lines if _ends_early(node)][:MOST_ENDS]
+
+
+def _ends_early(node: ast.AST) -> TypeGuard[ast.Call | ast.Assign]:
+    """Whether a call, or what sets an attribute of something else, says that a loop is to end."""
+    if isinstance(node, ast.Call):
+        return _ENDS.search(name_of(node.func)) is not None
+    if not isinstance(node, ast.Assign) or ast.unparse(node.value) == "False":
+        return False
+    targets = [each for each in node.targets if isinstance(each, ast.Attribute)]
+    return any(_ENDS.search(each.attr) and name_of(each.value) != "self" for each in targets)
 
 
 def _find_decorated(frames: Frames) -> tuple[str, str, tuple[str, int, str]] | None:

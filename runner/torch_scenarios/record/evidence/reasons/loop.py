@@ -191,33 +191,47 @@ def _explain_join(
     file, line = at
     joined, source = _find_join(file, line), script_at(file)
     span = source.loop(line) if source is not None and joined else None
-    for call in (c for rank in parting.calls for c in records[rank].calls) if span else ():
-        inner = script_at(call.place.frames[0][0]) if call.place.frames else None
-        is_in_loop = span is not None and any(
+    if span is None:
+        return None
+    calls = [call for rank in parting.calls for call in records[rank].calls]
+    named = {
+        _name_call(call): call
+        for call in reversed(calls)
+        if call.maker not in {"bw", "cc"}
+        and any(
             each == file and span[0] < number <= span[1] for each, number, _ in call.place.frames
         )
-        if inner is None or not is_in_loop or call.maker in {"bw", "cc"}:
-            continue
-        number = call.place.frames[0][1]
-        named = [each for each in sorted(inner.called(number)) if _OF_FRAMEWORKS.search(each)]
-        own = f"{call.operation}(" in inner.text(number)
-        name = call.operation if own else "".join(named[:1]) if call.place.via else ""
-        if name:
-            head, where = short(((file, joined, ""),), folder), short(call.place.frames, folder)
-            loop = short(((file, line, ""),), folder)
-            words = (
-                f"under `with {_name_join(file, joined)}` ({head}) a rank whose loop has ended "
-                f"answers the calls of the models alone, and not the `{name}` at {where}"
-            )
-            fix = (
-                f"take the call at {where} out of the loop at {loop}, or give every rank as many "
-                "turns of it."
-            )
-            return Clause(words), fix
-    calls = (call for rank in parting.calls for call in records[rank].calls)
+    }
+    head, loop = (short(((file, number, ""),), folder) for number in (joined, line))
+    context = _name_join(file, joined)
+    is_joined = named.pop("", None) is not None or context != "join_uneven_inputs"
+    turns = f"give every rank as many turns of the loop at {loop}"
+    if not is_joined:
+        words = f"`with {context}` ({head}) has no effect here: accelerate joins models under DDP "
+        words += "on several GPUs alone, and where `even_batches` is False"
+        return Clause(words), f"{turns} (`even_batches=True`), or use torch's `with Join`."
+    for name, call in named.items():
+        where = short(call.place.frames, folder)
+        words = (
+            f"under `with {context}` ({head}) a rank whose loop has ended answers the calls of "
+            f"the models alone, and not the `{name}` at {where}"
+        )
+        return Clause(words), f"take the call at {where} out of the loop at {loop}, or {turns}."
     files = dict.fromkeys(frame[0] for call in calls for frame in call.place.frames)
     wrapped = {name for each in files for name in _list_wrapped(each)}
-    return _explain_unjoined(file, joined, span, wrapped, folder) if span is not None else None
+    return _explain_unjoined(file, joined, span, wrapped, folder)
+
+
+def _name_call(call: RecordedCall) -> str:
+    """Return what a line says that makes a call; nothing of one that torch makes by itself."""
+    inner = script_at(call.place.frames[0][0]) if call.place.frames else None
+    if inner is None:
+        return ""
+    number = call.place.frames[0][1]
+    if f"{call.operation}(" in inner.text(number):
+        return call.operation
+    named = [each for each in sorted(inner.called(number)) if _OF_FRAMEWORKS.search(each)]
+    return "".join(named[:1]) if call.place.via else ""
 
 
 #: what wraps a model whose backward passes communicate
