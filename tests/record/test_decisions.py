@@ -352,9 +352,13 @@ def fit(**options):
 passed, left, batch = [], [3, 2], Batch()
 for each in left:
     fit(max_epochs=each - 1, min_epochs=1, name=str(each), batch=batch, lr=each / 2)
+fit(max_epochs=1 if left else 2, batch=batch)
 """
     found, counted = noted(source, monkeypatch)
-    assert [each["max_epochs"] for each in found["passed"]] == [2, 1]
+    assert [each["max_epochs"] for each in found["passed"]] == [2, 1, 1]
     assert all(each["batch"] is found["batch"] for each in found["passed"])
     given = {text: ways for text, ways in counted.items() if text.startswith("given")}
-    assert given == {"given: max_epochs=each - 1": (2, 0)}
+    assert given == {
+        "given: max_epochs=each - 1": (2, 0),
+        "given: max_epochs=1 if left else 2": (1, 0),
+    }

@@ -1311,6 +1311,31 @@ def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
     assert ("give the loader at train.py:2 as many batches" in str(found.fix)) is is_told
 
 
+HANDLES = """\
+@trainer.on(Events.ITERATION_COMPLETED(every=every(local_rank)))
+def validate(engine):
+    evaluator.run(rows)
+trainer.run(loader)
+"""
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_handler_that_all_ranks_run_is_not_told_to_be_of_some(
+    tmp_path: Path, *, comes: bool
+) -> None:
+    file = script(tmp_path, HANDLES)
+    inside, outside = place(file, 3, 4), place(file, 4)
+    records = {
+        0: record(0, call("all_reduce", outside), call("barrier", inside)),
+        1: record(1, *[call("all_reduce", outside) for _ in range(2)]),
+    }
+    records[1].items += [call("barrier", inside)] * comes
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("(train.py:1) runs at other times on rank 1" in told) is comes
+    assert ("(train.py:1) runs on some ranks alone" in told) is not comes
+
+
 LEFT = """\
 trainer = Trainer(max_epochs=left(rank))
 trainer.fit(model)
@@ -1352,10 +1377,11 @@ def other(rank):
 other(rank)
 valid = sets(rank)
 trainer.fit(model, valid)
+trainer = Trainer(every=1 if rank == 0 else 4)
 """
 
 
-@pytest.mark.parametrize(("line", "is_told"), [(2, True), (6, False)])
+@pytest.mark.parametrize(("line", "is_told"), [(2, True), (6, False), (11, True)])
 def test_what_makes_an_argument_of_a_framework_is_why_it_goes_another_way(
     line: int, *, is_told: bool, tmp_path: Path
 ) -> None:
@@ -1372,8 +1398,9 @@ def test_what_makes_an_argument_of_a_framework_is_why_it_goes_another_way(
     }
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
-    assert ("what train.py:10 passes is made by it: `if x` (train.py:2) is true" in told) is is_told
-    assert ("decide `if x` (train.py:2) the same way" in str(found.fix)) is is_told
+    words = f"what train.py:10 uses is made by it: `if x` (train.py:{line}) is true"
+    assert (words in told) is is_told
+    assert (f"decide `if x` (train.py:{line}) the same way" in str(found.fix)) is is_told
 
 
 UNEVEN = """\

@@ -166,7 +166,7 @@ class Decisions:
     def give(self, number: int, value: Any) -> Any:
         """Note a number that a call is given; returns it."""
         if value.__class__ in {int, bool}:
-            self.decide(number, True, value)  # noqa: FBT003 - as the notes call it
+            self.decide(number, number >= 0, value)
         return value
 
     def catch(self, number: int) -> None:
@@ -538,6 +538,11 @@ class _Notes(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         text = self._text(node)
+        given = {
+            each: f"{each.arg}={self._text(each.value)}"[:MOST_TEXT]
+            for each in node.keywords
+            if each.arg and AMOUNTS.search(each.arg)
+        }
         if isinstance(node.func, ast.Name) and node.func.id in _FIRSTS and len(node.args) == 1:
             self._asked[id(node.args[0])] = text
         self.generic_visit(node)
@@ -549,16 +554,15 @@ class _Notes(ast.NodeTransformer):
             node.args[0] = self._order(node.args[0], text)
         if isinstance(node.func, ast.Attribute) and node.func.attr in SWITCHES and node.args:
             node.args[0] = self._keep_flag(node.args[0], node.lineno, text)
-        for keyword in node.keywords:
-            if keyword.arg and AMOUNTS.search(keyword.arg):
-                keyword.value = self._give(keyword.value, keyword.arg)
+        for keyword, written in given.items():
+            keyword.value = self._give(keyword.value, written)
         return node
 
-    def _give(self, node: ast.expr, name: str) -> ast.expr:
+    def _give(self, node: ast.expr, text: str) -> ast.expr:
         """Return what a call is given by a name, noted where it is no constant."""
         if isinstance(node, ast.Constant):
             return node
-        number = self._number("given", node.lineno, f"{name}={ast.unparse(node)}"[:MOST_TEXT], ())
+        number = self._number("given", node.lineno, text, ())
         given = _call(_GIVE, number, copy.deepcopy(node))
         found = ast.IfExp(test=_call(_TRACED), body=node, orelse=given)
         _place(found, node)

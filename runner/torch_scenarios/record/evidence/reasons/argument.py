@@ -489,7 +489,9 @@ def find_amount(parted: DecidedParting) -> Reason | None:
 
 
 def find_passed(parted: DecidedParting) -> Reason | None:
-    """Return the last `if` that ranks decide otherwise in what makes an argument of their line.
+    """Return the last `if` that ranks decide otherwise in what makes what their line uses.
+
+    That is an argument, or the object whose method it calls: `trainer.fit(model)`.
 
     All ranks are in one line of the script, and part in the framework that it calls.
     """
@@ -503,7 +505,7 @@ def find_passed(parted: DecidedParting) -> Reason | None:
         each
         for call in ast.walk(source.tree)
         if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
-        for each in (*call.args, *(named.value for named in call.keywords))
+        for each in (call.func, *call.args, *(named.value for named in call.keywords))
     ]
     made = [(source, line), *source.traces(ast.Tuple(parts, ast.Load()), line)]
     functions = {
@@ -511,6 +513,12 @@ def find_passed(parted: DecidedParting) -> Reason | None:
         for each, at in made
         for name in each.called(at)
         for script, node in each.functions(name)
+    }
+    functions |= {
+        (each.file, at, node.end_lineno or at)
+        for each, at in made
+        for node in ast.walk(each.tree)
+        if isinstance(node, ast.Assign) and node.lineno == at
     }
     found: Reason | None = None
     for decision, own in parted.tallies(whole=True).items():
@@ -521,7 +529,7 @@ def find_passed(parted: DecidedParting) -> Reason | None:
         if decision.kind == "if" and is_inside and len({each.yes for each in own.values()}) > 1:
             place, where = parted.place(decision), short(((file, line, ""),), parted.folder)
             values = list_values(decision, own)
-            words = f"what {where} passes is made by it: {count_turns(parted, decision, own)}"
+            words = f"what {where} uses is made by it: {count_turns(parted, decision, own)}"
             fix = f"decide `{decision.text}` ({place}) the same way on all ranks."
             found = Clause(words + (f", where {values}" if values else "")), fix
     return found

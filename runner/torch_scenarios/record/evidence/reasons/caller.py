@@ -12,7 +12,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
-from torch_scenarios.record.format import RecordedCall
+from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 #: lines that are shown which decide what needs a gradient
@@ -36,6 +36,13 @@ def find_decorated(parted: DecidedParting) -> Reason | None:
         wrapped, name, where = decorated
         place = short((where,), parted.folder)
         verb = "communicates" if len(ranks) == 1 else "communicate"
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        if all(_comes_to(parted.records[rank], where[0], name) for rank in others):
+            words = (
+                f"{ranks_text(ranks)} {verb} in `{name}`, which {wrapped} ({place}) runs at other "
+                f"times on {ranks_text(others)}"
+            )
+            return Clause(words), f"let `{name}` ({place}) run at the same times on all ranks."
         words = (
             f"{ranks_text(ranks)} alone {verb} in `{name}`, which {wrapped} ({place}) runs on some "
             "ranks alone"
@@ -45,6 +52,16 @@ def find_decorated(parted: DecidedParting) -> Reason | None:
         fix += f"in {instead}." if instead else "before, on every rank, and pass it what it needs."
         return Clause(words), fix
     return None
+
+
+def _comes_to(record: RankRecord, file: str, name: str) -> bool:
+    """Whether a rank communicates in a function at any time."""
+    source = script_at(file)
+    return source is not None and any(
+        path == file and getattr(source.scope(line), "name", "") == name
+        for call in record.calls
+        for path, line, _ in call.place.frames
+    )
 
 
 #: functions that a framework calls on one rank of each node: which one, and what it calls on all
