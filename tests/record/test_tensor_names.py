@@ -11,23 +11,31 @@ import pytest
 
 from torch_scenarios.record.evidence.tensor_names import CURRENT, TensorNames, watch_buffers
 
-torch = pytest.importorskip("torch")
-
 pytestmark = pytest.mark.torch
 
 
-class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """Two layers, of which one may be left out, and a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = torch.nn.Linear(3, 3, bias=False)
-        self.adapter = torch.nn.Linear(3, 3, bias=False)
-        self.register_buffer("scale", torch.ones(2))
+@pytest.fixture(name="torch")
+def imported_torch() -> Any:
+    """Return torch, which is not imported while tests are collected."""
+    return pytest.importorskip("torch")
 
 
-def test_a_gradient_has_the_name_of_its_parameter_after_each_backward() -> None:
-    net, names = Net(), TensorNames()
+def make_net() -> Any:
+    """Return a model of two layers, of which one may be left out, and a buffer."""
+    from torch import nn, ones
+
+    class Net(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.Linear(3, 3, bias=False)
+            self.adapter = nn.Linear(3, 3, bias=False)
+            self.register_buffer("scale", ones(2))
+
+    return Net()
+
+
+def test_a_gradient_has_the_name_of_its_parameter_after_each_backward(torch: Any) -> None:
+    net, names = make_net(), TensorNames()
     net.encoder(torch.ones(1, 3)).sum().backward()
     assert names.find([net.encoder.weight.grad]) == "the gradient of encoder.weight"
     assert names.find([[net.adapter.weight]]) == "adapter.weight"
@@ -38,16 +46,16 @@ def test_a_gradient_has_the_name_of_its_parameter_after_each_backward() -> None:
     assert names.find([net.adapter.weight.grad]) == "the gradient of adapter.weight"
 
 
-def test_tensors_of_no_model_have_no_name() -> None:
+def test_tensors_of_no_model_have_no_name(torch: Any) -> None:
     names = TensorNames()
     assert names.find([torch.ones(5)]) == ""
     assert names.find([torch.ones(1), torch.ones(1)]) == ""
     assert names.find([[]]) == ""
 
 
-def test_objects_that_answer_for_others_are_not_asked() -> None:
-    net = Net()
-    gone = weakref.proxy(Net())  # what it stands for is gone: each look at it raises
+def test_objects_that_answer_for_others_are_not_asked(torch: Any) -> None:
+    net = make_net()
+    gone = weakref.proxy(make_net())  # what it stands for is gone: each look at it raises
     lazy = torch.nn.LazyLinear(4)  # it has no shape yet
     names = TensorNames()
     assert names.find(net.encoder.weight) == "encoder.weight"
@@ -56,7 +64,7 @@ def test_objects_that_answer_for_others_are_not_asked() -> None:
 
 def test_no_tensor_is_kept() -> None:
     names = TensorNames()
-    net = Net()
+    net = make_net()
     names.find(net.encoder.weight)
     kept = weakref.ref(net)
     del net
@@ -91,7 +99,7 @@ class Wrapped:
     """A model that DDP wraps, as far as its buffers go."""
 
     def __init__(self) -> None:
-        self.module = Net()
+        self.module = make_net()
 
     @property
     def modules_buffers(self) -> list[Any]:
@@ -99,7 +107,7 @@ class Wrapped:
         return [*self.module.buffers()]
 
 
-def test_buffers_are_named_where_their_shapes_have_changed() -> None:
+def test_buffers_are_named_where_their_shapes_have_changed(torch: Any) -> None:
     carried = []
     method = "_sync_module_buffers"  # DDP's own, which its forward calls
     broadcast = {method: lambda _, root: carried.append(f"{CURRENT.unit} from {root}")}
