@@ -31,9 +31,9 @@ def ways(row: Row) -> list[ParameterSet]:
     """Return how a row is given to the command: its arguments, and the CPU that it may take.
 
     What ends at a limit after seconds ends at a tenth of it as it does at the whole. The ordinary
-    run takes one row in three.
+    run takes one row in nine.
     """
-    marks = [] if TABLE.index(row) % 3 == 0 else [pytest.mark.nightly]
+    marks = [] if TABLE.index(row) % 9 == 0 else [pytest.mark.nightly]
     if not row.limit:
         return [pytest.param(row, row.command, CPU_S, id=row.name, marks=marks)]
     tenth = getattr(DEFAULT, f"max_{row.limit}") // 10

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from sampling import sampled
 
 from torch_scenarios.cli import cli
 
@@ -29,7 +30,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(list(KINDS), 2))
 def test_why_ranks_part_is_told_with_the_line(
     recording: Recording, kind: str, how: tuple[str, ...]
 ) -> None:

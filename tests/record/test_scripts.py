@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from recordings import SCRIPTS, lacking
+from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.language.document import load
@@ -66,7 +67,7 @@ def place_of(text: str, word: str) -> str:
 
 
 @pytest.mark.parametrize("how", [LIVE, FAKE], ids=["live", "fake"])
-@pytest.mark.parametrize(("script", "variables", "diagnosis", "places"), WRONG)
+@pytest.mark.parametrize(("script", "variables", "diagnosis", "places"), sampled(WRONG, 2))
 def test_a_wrong_script_is_told_with_the_lines_of_both_sides(
     recording: Recording,
     how: tuple[str, ...],
@@ -89,7 +90,7 @@ def test_a_wrong_script_is_told_with_the_lines_of_both_sides(
 
 
 @pytest.mark.parametrize("how", [LIVE, FAKE], ids=["live", "fake"])
-@pytest.mark.parametrize(("script", "variables", "steps"), RIGHT)
+@pytest.mark.parametrize(("script", "variables", "steps"), sampled(RIGHT, 3))
 def test_a_right_script_has_no_finding_and_a_short_scenario(
     recording: Recording, how: tuple[str, ...], script: str, variables: dict[str, str], steps: int
 ) -> None:

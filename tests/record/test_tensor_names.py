@@ -24,7 +24,7 @@ def make_net() -> Any:
     """Return a model of two layers, of which one may be left out, and a buffer."""
     from torch import nn, ones
 
-    class Net(nn.Module):  # type: ignore[misc]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder = nn.Linear(3, 3, bias=False)

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 def sampled(items: Sequence[Any], every: int) -> list[Any]:
     """Return parameters of a test: one in `every` of the items, the others marked nightly.
 
-    A tuple is the values of several parameters.
+    A tuple is the values of several parameters; what `pytest.param` made keeps its name and marks.
     """
-    values = [item if isinstance(item, tuple) else (item,) for item in items]
     return [
-        pytest.param(*each, marks=() if number % every == 0 else pytest.mark.nightly)
-        for number, each in enumerate(values)
+        _parameters(item, () if number % every == 0 else (pytest.mark.nightly,))
+        for number, item in enumerate(items)
     ]
+
+
+def _parameters(item: Any, marks: Sequence[pytest.MarkDecorator]) -> Any:
+    if hasattr(item, "values") and hasattr(item, "marks"):
+        return pytest.param(*item.values, id=item.id, marks=(*item.marks, *marks))
+    return pytest.param(*(item if isinstance(item, tuple) else (item,)), marks=marks)
 
 
 def strides(ordinary: int, nightly: int = 1) -> list[Any]:

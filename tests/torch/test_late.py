@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from sampling import sampled
 
 from torch_scenarios.verdict import judge
 
@@ -65,7 +66,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("before", ["", "  - barrier: {}\n"], ids=["first met", "met before"])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", sampled(list(CALLS), 3))
 def test_check_and_run_agree_on_who_comes_late(
     call: str, before: str, launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from msgspec.structs import replace
+from sampling import sampled
 
 from benchmarks.planned_steps import ROWS as PUBLISHED
 from torch_scenarios.cli import cli
@@ -104,7 +105,7 @@ def test_each_way_is_a_program_that_is_right_with_its_values(
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 @pytest.mark.parametrize(
     "asked",
-    [each for each in WAYS if max(each.expert, each.context) > 1],
+    sampled([each for each in WAYS if max(each.expert, each.context) > 1], 3),
     ids=lambda each: each.name,
 )
 def test_groups_of_experts_and_contexts_are_right_on_each_backend(
@@ -120,7 +121,7 @@ def test_groups_of_experts_and_contexts_are_right_on_each_backend(
 PIPELINES = [each for each in WAYS if each.stages > 1]
 
 
-@pytest.mark.parametrize("asked", PIPELINES, ids=lambda each: each.name)
+@pytest.mark.parametrize("asked", sampled(PIPELINES, 5), ids=lambda each: each.name)
 def test_a_pipeline_does_not_rely_on_a_send_that_leaves_early(
     asked: Candidate, tmp_path: Path
 ) -> None:
