@@ -75,14 +75,28 @@ class Gloo:
                 process.wait()
 
 
-@pytest.fixture(scope="session")
-def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gloo]:
-    """Three real ranks with a group `pair` of ranks 2 and 0, in this order."""
-    world = Gloo(tmp_path_factory.mktemp("gloo"), 3)
+def started(folder: Path) -> Iterator[Gloo]:
+    """Yield three real ranks with a group `pair` of ranks 2 and 0, in this order."""
+    world = Gloo(folder, 3)
     creation = {"name": "pair", "group_ranks": [2, 0], "sort_ranks": False}
     world.call("new_group", dict.fromkeys(range(3), creation))
     yield world
     world.close()
+
+
+@pytest.fixture(scope="session")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gloo]:
+    """Three real ranks of which each call is carried out by all of its members."""
+    yield from started(tmp_path_factory.mktemp("gloo"))
+
+
+@pytest.fixture(scope="session")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gloo]:
+    """Three real ranks of which one makes calls that are refused: they never meet again.
+
+    Gloo counts a collective before it refuses it, so that the rank's next one has another tag.
+    """
+    yield from started(tmp_path_factory.mktemp("refusing"))
 
 
 @pytest.fixture

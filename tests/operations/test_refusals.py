@@ -301,10 +301,10 @@ def test_messages_on_a_group_of_others_are_refused(enter: Callable[..., list[Ent
 @pytest.mark.torch
 @pytest.mark.parametrize("case", sampled([(case,) for case in WRONG], 4), ids=ids(WRONG))
 def test_torch_refuses_the_call_with_that_kind_before_anyone_else_comes(
-    case: Case, gloo: Gloo
+    case: Case, refusing: Gloo
 ) -> None:
     name, arguments, kind = case
-    how, raised, words = gloo.call(name, {0: arguments})[0]
+    how, raised, words = refusing.call(name, {0: arguments})[0]
     assert how == "raised"
     assert kind_of(getattr(builtins, raised)(words)) == kind, f"{raised}: {words}"
 
