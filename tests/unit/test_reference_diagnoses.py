@@ -8,6 +8,7 @@ import pytest
 from programs import CORRECT, WRONG, Program
 
 import torch_scenarios
+from torch_scenarios.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +82,30 @@ def test_what_a_stuck_rank_would_raise_ends_no_analysis(tmp_path: Path) -> None:
     )
     found = torch_scenarios.simulate(torch_scenarios.plan(torch_scenarios.load(path)[0]))
     assert [each.name for each in found.diagnoses] == ["missing_participant"]
+
+
+REFUSED = {
+    "a collective": ("all_reduce: {tensor: x, op: band}", "all_reduce: {tensor: x}"),
+    "a message": ("send: {tensor: x, dst: 7}", "recv: {tensor: x, src: 0}"),
+}
+
+
+@pytest.mark.parametrize(("refused", "waits"), REFUSED.values(), ids=REFUSED)
+def test_a_rank_whose_call_is_refused_as_expected_is_not_missing(
+    refused: str, waits: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "refused.yaml"
+    path.write_text(
+        "world_size: 2\n"
+        "timeout: 2s\n"
+        'tensors: {x: "ones(2)"}\n'
+        "steps:\n"
+        f"  - {{ranks: 0, {refused}, expect: {{raises: invalid_argument}}}}\n"
+        f"  - {{ranks: 1, {waits}, expect: {{raises: [timeout, peer_lost, aborted]}}}}\n"
+        "expect: {diagnosis: invalid_argument}\n"
+    )
+    (scenario,) = torch_scenarios.load(path)
+    assert analyse(scenario).verdict.status == "PASSED"
 
 
 def test_a_scatter_of_objects_of_which_no_rank_is_the_source_is_a_root_mismatch(

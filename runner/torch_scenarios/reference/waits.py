@@ -11,12 +11,14 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.model.process import Call
+from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.base import (
     Collective,
     Compound,
     GroupCreation,
     Local,
     Message,
+    Operation,
     PointToPoint,
     ProgramError,
     RefusedError,
@@ -326,6 +328,20 @@ def is_gone(run: Run, rank: int) -> bool:
         return False
     state = run.ranks[rank]
     return state.state in {"raised", "died"} or bool(state.broken)
+
+
+def was_refused(run: Run, rank: int, kind: type[Operation]) -> bool:
+    """Whether a rank made a call of that kind, and it raised as the scenario expects.
+
+    The rank went on then. That it misses the others is what the scenario asks for, and no call
+    that it lacks.
+    """
+    if not 0 <= rank < len(run.ranks):
+        return False
+    steps = steps_of(run.plan.scenario.steps)
+    same = {step.index for step in steps if isinstance(step.operation, kind)}
+    events = run.ranks[rank].events
+    return any(event.state == "raised" and event.index in same for event in events)
 
 
 # A scenario that was recorded may be cut: its first 1,000 steps are written, the program went on.

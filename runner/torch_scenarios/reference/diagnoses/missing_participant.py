@@ -13,6 +13,7 @@ from torch_scenarios.reference.waits import (
     Futures,
     StoppedRun,
     is_gone,
+    was_refused,
 )
 
 
@@ -22,8 +23,9 @@ from torch_scenarios.reference.waits import (
 #     rank 0   broadcast x from 0      goes on, and ends
 #     rank 1   (no call)               nothing hangs, and x is not what the author thinks
 #
-# So the matches are looked at, and not the ranks that wait. Where a member raised or was killed,
-# its absence is what the scenario is about: the symptom is `optional`, and no one need state it.
+# So the matches are looked at, and not the ranks that wait. Where a member raised or was killed, or
+# torch refused its call as the scenario expects, its absence is what the scenario is about: the
+# symptom is `optional`, and no one need state it.
 def find(rest: StoppedRun) -> list[Symptom]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
     run, futures = rest.run, rest.futures
@@ -35,7 +37,8 @@ def find(rest: StoppedRun) -> list[Symptom]:
         absent = [rank for at, rank in enumerate(match.group.ranks) if at not in match.joined]
         never = [rank for rank in absent if futures.brings(collective_post, rank) == "never"]
         if never:
-            excused = all(is_gone(run, rank) for rank in never)
+            kind = type(collective_post.call.operation)
+            excused = all(is_gone(run, rank) or was_refused(run, rank, kind) for rank in never)
             found.append(
                 replace(
                     _report_missing(run, futures, match, collective_post, tuple(never)),

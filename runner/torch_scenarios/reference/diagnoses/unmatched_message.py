@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.model.process import Call
-from torch_scenarios.operations.base import Group, Message
+from torch_scenarios.operations.base import Group, Message, PointToPoint
 from torch_scenarios.reference.matching import MessagePost
 from torch_scenarios.reference.state import Run
 from torch_scenarios.reference.symptoms import Symptom
@@ -19,6 +19,7 @@ from torch_scenarios.reference.waits import (
     is_gone,
     messages_of,
     tell_group,
+    was_refused,
 )
 
 #: members of a group whose futures are looked at for a receive from anyone
@@ -37,7 +38,7 @@ def find(rest: StoppedRun) -> list[Symptom]:
             if post.message.peer is not None
             else [rank for rank in post.group.ranks if rank != post.rank]
         )
-        excused = any(is_gone(run, peer) for peer in peers)
+        excused = any(is_gone(run, peer) or was_refused(run, peer, PointToPoint) for peer in peers)
         excused = excused or run.ranks[post.rank].state in {"raised", "died"}
         # A peer that is blocked elsewhere may have the other end further on in its program
         # ("late"), or in the part of a truncated program that is not written down ("beyond"): then
