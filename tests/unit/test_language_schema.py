@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
+from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.params import KINDS
+from torch_scenarios.files import schema_file
 from torch_scenarios.language.document import load_content
 from torch_scenarios.language.schema import scenario_schema, scenario_schema_text
-from torch_scenarios.language.validation import CompiledSchema, require_all
+from torch_scenarios.language.validation import CompiledSchema, compiled_schema, require_all
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.operations import OPERATIONS
 from torch_scenarios.source.tree import plain, read_tree
@@ -114,7 +118,8 @@ def test_every_example_of_an_operation_validates() -> None:
 
 def test_a_schema_without_an_operation_says_how_it_is_made() -> None:
     with pytest.raises(
-        LookupError, match=r"no `all_new`: run `python -m torch_scenarios.language.schema"
+        LookupError,
+        match=r"no `all_new`; write it anew: `python -m torch_scenarios.language.schema",
     ):
         require_all(law_steps(), (*(operation.name for operation in OPERATIONS), "all_new"))
 
@@ -158,3 +163,22 @@ def test_what_is_given_for_an_input_is_held_against_the_place_where_its_name_sta
     assert problem.hint == "write an integer or an expression"
     assert problem.mark is not None
     assert problem.mark.line == 4
+
+
+def test_a_schema_without_an_operation_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who adds an operation, and has not written the schema anew, has found no bug of ours."""
+    stale = tmp_path / "scenario.schema.json"
+    schema = json.loads(schema_file(stale.name).read_text(encoding="utf-8"))
+    del schema["$defs"]["step"]["properties"]["recv"]
+    stale.write_text(json.dumps(schema), encoding="utf-8")
+    (tmp_path / "one.yaml").write_text("world_size: 1\nsteps: []\n", encoding="utf-8")
+    monkeypatch.setattr("torch_scenarios.language.validation.schema_file", lambda _: stale)
+    compiled_schema.cache_clear()
+    try:
+        told = CliRunner().invoke(cli, ["check", str(tmp_path / "one.yaml")]).output
+    finally:
+        compiled_schema.cache_clear()
+    assert "has no `recv`; write it anew: `python -m torch_scenarios.language.schema" in told
+    assert "bug" not in told

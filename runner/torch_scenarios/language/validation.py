@@ -326,27 +326,31 @@ def _requires_one(part: Schema) -> bool:
 def compiled_schema() -> CompiledSchema:
     """Return the schema of scenario files, compiled.
 
-    Raises LookupError where it was written before the operations that there are now.
+    Raises StaleSchemaError where it was written before the operations that there are now.
     """
     schema = json.loads(schema_file("scenario.schema.json").read_text(encoding="utf-8"))
     require_all(schema["$defs"]["step"]["properties"], BY_NAME)
     return CompiledSchema(schema)
 
 
+class StaleSchemaError(LookupError):
+    """The schema was written before an operation was added; the message is what to run."""
+
+
 def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
-    """Raise LookupError where the schema's steps lack an operation: the schema is an older one.
+    """Raise StaleSchemaError where the schema's steps lack an operation.
 
     >>> require_all({"send"}, ["send", "recv"])
     Traceback (most recent call last):
-    LookupError: schemas/scenario.schema.json has no `recv`: run `python -m ...
+    torch_scenarios.language.validation.StaleSchemaError: schemas/...
     """
     missing = [name for name in operations if name not in steps]
     if missing:
         message = (
-            f"schemas/scenario.schema.json has no `{missing[0]}`: "
-            "run `python -m torch_scenarios.language.schema > schemas/scenario.schema.json`"
+            f"schemas/scenario.schema.json has no `{missing[0]}`; write it anew: "
+            "`python -m torch_scenarios.language.schema > schemas/scenario.schema.json`"
         )
-        raise LookupError(message)
+        raise StaleSchemaError(message)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.files import RealPaths, discover
 from torch_scenarios.language import load
 from torch_scenarios.language.document import load_content
+from torch_scenarios.language.validation import StaleSchemaError
 from torch_scenarios.limits import OverdueError, pause_collector
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.pipeline import results
@@ -348,6 +349,8 @@ def file_loader(
             cases = replace_timeout(cases, selection.timeout_s)
         except OverdueError as error:
             return _report_unread(path, overdue(error))
+        except StaleSchemaError as error:
+            return _report_unread(path, Verdict(status="INCONCLUSIVE", reason=str(error)))
         except ScenarioError as error:
             return results.FileCases(invalid=_invalid(str(path), error.problems))
         except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one

@@ -18,7 +18,6 @@ from torch_scenarios.operations.base import (
     GroupCreation,
     Local,
     Message,
-    Operation,
     PointToPoint,
     ProgramError,
     RefusedError,
@@ -330,7 +329,7 @@ def is_gone(run: Run, rank: int) -> bool:
     return state.state in {"raised", "died"} or bool(state.broken)
 
 
-def was_refused(run: Run, rank: int, kind: type[Operation]) -> bool:
+def was_refused(run: Run, rank: int, kind: type[object]) -> bool:
     """Whether a rank made a call of that kind, and it raised as the scenario expects.
 
     The rank went on then. That it misses the others is what the scenario asks for, and no call
