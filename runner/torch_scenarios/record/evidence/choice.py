@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import (
     Decision,
     RankRecord,
@@ -168,8 +168,27 @@ def _list_read(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     assigned = ""
     if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
         assigned = source.assigned(decision.names[0], decision.line)
+    if source is not None and not assigned:
+        assigned = _find_sized(source, decision, values)
     shown = "; ".join(f"{words} on {ranks_text(ranks)}" for words, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
+
+
+def _find_sized(
+    source: Script, decision: Decision, values: Mapping[int, tuple[str | None, ...]]
+) -> str:
+    """Return the line that sets the first of a condition's lists whose length differs by rank."""
+    for at, name in enumerate(decision.names):
+        sizes = {own[at] for own in values.values() if at < len(own)}
+        if len(sizes) > 1 and all(each is not None and _OF_ITEMS.fullmatch(each) for each in sizes):
+            line = source.assignment(ast.parse(name, mode="eval").body, decision.line)
+            place = short(((source.file, line, ""),), "")
+            return f"{source.text(line)}, {place}" if line else ""
+    return ""
+
+
+#: how a list is told that a condition reads
+_OF_ITEMS = re.compile(r"\d+ items?")
 
 
 def _tell_returned(decision: Decision) -> str:

@@ -40,6 +40,48 @@ def find_group_rank(records: Mapping[int, RankRecord], folder: str) -> Reason | 
     return None
 
 
+def find_other_sender(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return that ranks receive from others than those that send to them.
+
+    Each of them has one message that nobody takes, of another rank than the one it waits for.
+    """
+    lonely = dict(_list_lonely(records))
+    waiting = {key[0]: call for key, call in lonely.items() if key[2] == "recv"}
+    senders: dict[int, list[int]] = {}
+    for rank, peer, what in lonely:
+        if what == "send":
+            senders.setdefault(peer, []).append(rank)
+    sending = {
+        key[0] for key in lonely if key[2] == "send"
+    }  # and who is waited for sends elsewhere
+    if not waiting or any(len(senders.get(rank, ())) != 1 for rank in waiting):
+        return None
+    if not all(call.peer in sending for call in waiting.values()):
+        return None
+    if any(
+        call.operation == "recv" and call.peer in senders[rank]
+        for rank in waiting
+        for call in records[rank].calls
+    ):
+        return None  # it does receive from there, and this message is one of another turn
+    rank, call = min(waiting.items())
+    (sender,) = senders[rank]
+    sent = lonely[sender, rank, "send"]
+    passed, given = _find_peer(call, folder)
+    where = short(call.choice_frames, folder)
+    words = (
+        f"{_tell_message(rank, call, folder)}, and rank {sender} is the one that sends to it "
+        f"({short(sent.choice_frames, folder)})"
+    )
+    words += f"; the number is `{passed}`" if passed else ""
+    words += f": {given}" if given else ""
+    fix = (
+        f"let each rank receive from the rank that sends to it ({where}): in a ring that sends to "
+        "the next one, that is the previous one."
+    )
+    return Clause(words), fix
+
+
 def _list_lonely(
     records: Mapping[int, RankRecord],
 ) -> Iterator[tuple[tuple[int, int, str], RecordedCall]]:

@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -158,28 +159,77 @@ def find_tensor(
         given = _find_given(frames, value)
         if given is not None:
             return _explain_given(given, folder, what)
-        read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
         found = source.origins(value, line)
-        made_of = _read_at(source, found)
-        is_of_loop = not found or what != "shape" or not _is_new(parting, records)
-        if (loop := _find_by_time(source, line, read | made_of)) is not None:
-            return _explain_completion(source, loop, folder)
-        for node, _ in source.find_statements(line) if is_of_loop else ():
-            if not isinstance(node, ast.For):
-                continue
-            names = _names_of(node.target)
-            if not read & names and not (made_of & names and _is_of_names(node.iter)):
-                continue
-            if what == "dtype" and not _is_mixed(parting, records):
-                return _explain_converted(source, node, ast.unparse(value), folder)
-            return _explain_order(source, node, folder)
+        looped = _find_looped(source, (value, line), found, (parting, records, folder), what)
+        if looped is not None:
+            return looped
         if found:
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
             words = f"the tensor is {_tell_origins(source, value, found, folder)}"
-            words += _tell_size(source, value, (line, *found), folder) if what == "shape" else ""
+            if what == "shape":
+                words += _tell_size(source, value, (line, *found), folder)
+                words += _tell_rank(frames, value, (source, found), folder)
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
+    return None
+
+
+def _find_looped(
+    source: Script,
+    passed: tuple[ast.expr, int],
+    found: Sequence[int],
+    about: tuple[Parting, Mapping[int, RankRecord], str],
+    what: str,
+) -> Reason | None:
+    """Return the loop that gives a tensor which ranks pass in one line, where its items differ."""
+    (value, line), (parting, records, folder) = passed, about
+    read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+    made_of = _read_at(source, found)
+    is_of_loop = not found or what != "shape" or not _is_new(parting, records)
+    if (loop := _find_by_time(source, line, read | made_of)) is not None:
+        return _explain_completion(source, loop, folder)
+    loops = [node for node, _ in source.find_statements(line) if isinstance(node, ast.For)]
+    for node in loops if what == "shape" else ():
+        if (read | made_of) & _names_of(node.target):
+            filled = _find_filled(source, node, DecidedParting(parting, records, folder))
+            if filled is not None:
+                return filled
+    for node in loops if is_of_loop else ():
+        names = _names_of(node.target)
+        if not read & names and not (made_of & names and _is_of_names(node.iter)):
+            continue
+        if what == "dtype" and not _is_mixed(parting, records):
+            return _explain_converted(source, node, ast.unparse(value), folder)
+        return _explain_order(source, node, folder)
+    return None
+
+
+def _find_filled(source: Script, loop: ast.For, parted: DecidedParting) -> Reason | None:
+    """Return the `if` under which a list is filled that a loop goes through, decided otherwise.
+
+    Buckets of gradients, or packed samples, are as large as each rank's own limit lets them be.
+    """
+    items = ast.unparse(loop.iter)
+    if not isinstance(loop.iter, ast.Name | ast.Attribute):
+        return None
+    for decision, own in parted.tallies(whole=True).items():
+        node = source.condition(decision.line) if decision.file == source.file else None
+        if decision.kind != "if" or not isinstance(node, ast.If):
+            continue
+        if not any(f"{items}.append(" in ast.unparse(each) for each in node.body):
+            continue
+        place = short(((source.file, loop.lineno, ""),), parted.folder)
+        values = list_values(decision, own)
+        words = (
+            f"`{source.text(loop.lineno)}` ({place}) goes through what each rank has put together: "
+            f"{count_turns(parted, decision, own)}" + (f", where {values}" if values else "")
+        )
+        fix = (
+            f"let every rank decide `{decision.text}` ({parted.place(decision)}) by the same "
+            "values: what it sets a limit by comes from one rank, or from the code."
+        )
+        return Clause(words), fix
     return None
 
 
@@ -361,6 +411,21 @@ def find_order(parting: Parting, folder: str) -> Reason | None:
             if source is not None and isinstance(node, ast.For):
                 return _explain_order(source, node, folder, "makes another group")
     return None
+
+
+def _tell_rank(
+    frames: Frames, value: ast.expr, known: tuple[Script, Sequence[int]], folder: str
+) -> str:
+    """Return in words the lines behind a tensor by which it differs between ranks."""
+    source, lines = known
+    found = [
+        f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+        for each, at in trace_value(frames, value)
+        if each.asks_rank(at)
+        and not each.keeps_rank(at)
+        and (each is not source or at not in lines)
+    ]
+    return f"; it differs by rank through {', '.join(found[:MOST_MEASURED])}" if found else ""
 
 
 #: lines that measure, or draw, how large something is

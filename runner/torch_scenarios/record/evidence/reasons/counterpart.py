@@ -30,7 +30,7 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.reasons.address import find_group_rank
+from torch_scenarios.record.evidence.reasons.address import find_group_rank, find_other_sender
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
@@ -71,7 +71,7 @@ def explain_message(
         crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
-    meant = find_group_rank(records, folder)
+    meant = find_group_rank(records, folder) or find_other_sender(records, folder)
     if meant is not None:
         return meant
     answers = [

@@ -1,0 +1,90 @@
+"""Where a value comes from that a call passes: through parameters and loops, up to what differs.
+
+A function that communicates is passed what it sends; its callers have made that, in other lines::
+
+    seed = 100 + rank                      differs by rank
+    for length in lengths(seed, 3):        what the loop goes through
+        ids = torch.randint(9, (2, length))
+        model(ids)                         passed to `forward(self, ids)`, which communicates
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
+
+#: lines that are followed at most
+MOST_FOLLOWED = 16
+
+
+def trace_value(frames: Frames, value: ast.expr) -> list[tuple[Script, int]]:
+    """Return the lines that a value comes from, the nearest first, in the frames of its call."""
+    found: dict[tuple[str, int], Script] = {}
+    known: set[tuple[int, str]] = set()
+    waiting: list[tuple[int, ast.expr, int]] = [(0, value, frames[0][1])] if frames else []
+    while waiting and len(found) < MOST_FOLLOWED:
+        depth, read, line = waiting.pop(0)
+        source = script_at(frames[depth][0])
+        if source is None:
+            continue
+        for script, at in source.traces(read, line):
+            found.setdefault((script.file, at), script)
+        for name in _list_names(source, read, line):
+            if (depth, name) in known:
+                continue
+            known.add((depth, name))
+            loop = _find_loop(source, name, line)
+            if loop is not None:
+                found.setdefault((source.file, loop.lineno), source)
+                waiting.append((depth, loop.iter, loop.lineno))
+            passed = _find_argument(source, name, line, frames[depth + 1 :])
+            if passed is not None:
+                waiting.append((depth + 1, passed, frames[depth + 1][1]))
+    return [(source, at) for (_, at), source in found.items()]
+
+
+def _list_names(source: Script, read: ast.expr, line: int) -> Iterator[str]:
+    """Yield the names that an expression reads, and those that the lines read which set them."""
+    lines = {at for script, at in source.traces(read, line) if script is source}
+    for node in (read, *ast.walk(source.tree)):
+        is_set = isinstance(node, ast.Assign) and node.lineno in lines
+        if node is read or is_set:
+            held = node.value if isinstance(node, ast.Assign) else node
+            yield from (each.id for each in ast.walk(held) if isinstance(each, ast.Name))
+
+
+def _find_loop(source: Script, name: str, line: int) -> ast.For | None:
+    """Return the loop around a line that sets a name."""
+    for node, part in source.find_statements(line):
+        if isinstance(node, ast.For) and part == "body":
+            targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+            if name in targets:
+                return node
+    return None
+
+
+def _find_argument(source: Script, name: str, line: int, callers: Frames) -> ast.expr | None:
+    """Return what the caller of a function passes as one of its parameters; None where none is."""
+    scope = source.scope(line)
+    names = [each.arg for each in scope.args.args] if isinstance(scope, ast.FunctionDef) else []
+    is_own = name in {"self", "cls"} or name not in names
+    caller = script_at(callers[0][0]) if callers and not is_own else None
+    if caller is None or not isinstance(scope, ast.FunctionDef):
+        return None
+    place, at = names.index(name) - (names[0] in {"self", "cls"}), callers[0][1]
+    calls = [
+        node
+        for node in ast.walk(caller.tree)
+        if isinstance(node, ast.Call) and node.lineno <= at <= (node.end_lineno or 0)
+    ]
+    named = [each for each in calls if name_of(each.func) == scope.name]
+    if not named and scope.name in {"forward", "__call__"}:  # a module is called by its own name
+        named = [each for each in calls if len(each.args) > place][-1:]
+    for call in named:
+        given = {each.arg: each.value for each in call.keywords}
+        if name in given or place < len(call.args):
+            return given.get(name) or call.args[place]
+    return None
