@@ -361,6 +361,8 @@ def _report_parting(
 ) -> Finding:
     """Return the finding that ranks are out of step: what each side passes, with its place."""
     finding = findings[0]
+    if finding.diagnosis == "op_mismatch":  # ranks go on from that, and not from another shape
+        finding = next((each for each in findings if each.diagnosis != "op_mismatch"), finding)
     notes, prose = finding.notes, finding.prose
     if finding.diagnosis in _DISAGREEMENTS:
         prose = OUT_OF_STEP
