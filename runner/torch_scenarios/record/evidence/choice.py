@@ -187,7 +187,7 @@ def _find_sized(
     return ""
 
 
-#: how a list is told that a condition reads
+#: what is shown of a list that a condition reads
 _OF_ITEMS = re.compile(r"\d+ items?")
 
 

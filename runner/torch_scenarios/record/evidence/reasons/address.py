@@ -19,7 +19,11 @@ from torch_scenarios.record.format import RankRecord, RecordedCall
 
 #: arguments that name the other rank of a message, and where functions take it
 _PEERS = frozenset({"dst", "src", "peer"})
-_PEER_POSITIONS = {**dict.fromkeys(("send", "isend", "recv", "irecv"), 1), "P2POp": 2}
+_PEER_POSITIONS = {
+    **dict.fromkeys(("send", "isend", "recv", "irecv"), 1),
+    **dict.fromkeys(("send_object_list", "recv_object_list"), 1),
+    "P2POp": 2,
+}
 
 
 def find_group_rank(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
@@ -43,7 +47,7 @@ def find_group_rank(records: Mapping[int, RankRecord], folder: str) -> Reason | 
 def find_other_sender(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return that ranks receive from others than those that send to them.
 
-    Each of them has one message that nobody takes, of another rank than the one it waits for.
+    Each of them has one message that no rank takes, of another rank than the one it waits for.
     """
     lonely = dict(_list_lonely(records))
     waiting = {key[0]: call for key, call in lonely.items() if key[2] == "recv"}
@@ -67,7 +71,7 @@ def find_other_sender(records: Mapping[int, RankRecord], folder: str) -> Reason 
     rank, call = min(waiting.items())
     (sender,) = senders[rank]
     sent = lonely[sender, rank, "send"]
-    passed, given = _find_peer(call, folder)
+    passed, given = find_peer(call, folder)
     where = short(call.choice_frames, folder)
     words = (
         f"{_tell_message(rank, call, folder)}, and rank {sender} is the one that sends to it "
@@ -115,7 +119,7 @@ def _tell_meant(
     )
     if answer.peer != rank:
         words += f", and rank {answer.peer} is rank {rank}"
-    passed, given = _find_peer(call, folder)
+    passed, given = find_peer(call, folder)
     words += f"; the number is `{passed}`" if passed else ""
     words += f": {given}" if given else ""
     where = short(call.choice_frames, folder)
@@ -134,7 +138,7 @@ def _tell_message(rank: int, call: RecordedCall, folder: str) -> str:
     return f"rank {rank} {does} rank {call.peer} ({short(call.choice_frames, folder)})"
 
 
-def _find_peer(call: RecordedCall, folder: str) -> tuple[str, str]:
+def find_peer(call: RecordedCall, folder: str) -> tuple[str, str]:
     """Return what a message's line passes as its other rank, and the line that gives it."""
     for file, line, _ in call.choice_frames[:1]:
         source = script_at(file)

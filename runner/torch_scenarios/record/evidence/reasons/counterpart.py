@@ -30,7 +30,11 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.reasons.address import find_group_rank, find_other_sender
+from torch_scenarios.record.evidence.reasons.address import (
+    find_group_rank,
+    find_other_sender,
+    find_peer,
+)
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
@@ -99,6 +103,7 @@ def explain_message(
         or next(filter(None, (_find_longer(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_left(parted, *each[:2]) for each in answers)), None)
+        or next(filter(None, (_find_never_reached(parted, *each) for each in answers)), None)
     )
 
 
@@ -540,6 +545,38 @@ def _answer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reaso
     ]
     found = (_find_branch(parted, rank, what, frames) for frames in others)
     return next(filter(None, found), None) or _explain_distance(parted, waiting, rank, what)
+
+
+def _find_never_reached(
+    parted: DecidedParting, waiting: int, rank: int, what: str
+) -> Reason | None:
+    """Return the loop in which a rank sends to others, or receives from them, and not from one.
+
+    A server goes over its workers, and one of them waits that the loop never comes to.
+    """
+    if _messages(parted, rank, what, waiting - rank):
+        return None
+    reached: dict[_Loop, set[int]] = {}
+    for call in parted.records[rank].calls:
+        if call.operation == _OPERATIONS[what] and call.peer is not None:
+            loop = loop_of(call.choice_frames, [])
+            targets = loop[0].partition(" in ")[0] if loop is not None else ""
+            peer = re.findall(r"\w+", find_peer(call, parted.folder)[0])
+            if loop is not None and {*peer} & {*re.findall(r"\w+", targets)} - {"for"}:
+                reached.setdefault(loop, set()).add(call.peer)
+    if not reached:
+        return None
+    (text, line, file), peers = next(iter(reached.items()))
+    place = short(((file, line, ""),), parted.folder)
+    words = (
+        f"rank {rank} {what}s in the loop `{text}` ({place}), which has come to "
+        f"{ranks_text(sorted(peers))} and not to rank {waiting}"
+    )
+    fix = (
+        f"let the loop at {place} reach rank {waiting} as well; if it is meant to leave that rank "
+        f"out, remove the call in which rank {waiting} waits."
+    )
+    return Clause(words), fix
 
 
 def _passed_by(
