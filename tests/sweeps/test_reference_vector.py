@@ -320,6 +320,26 @@ def test_large_tensors_are_left_to_the_other_engine(folder: Path) -> None:
         run_together(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
 
 
+def test_a_rank_goes_on_with_the_numbers_that_it_named_last(folder: Path) -> None:
+    """A turn of a double buffer is left to the walk; the works before it are made anew for that."""
+    text = (
+        "world_size: 16\n"
+        'tensors: {out: "full(2, rank)", into: "zeros(8)"}\n'
+        "steps:\n"
+        '- let: {last: "rank > 7"}\n'
+        "- for: {turn: range(4)}\n"
+        "  steps:\n"
+        '  - let: {part: "2 * turn"}\n'
+        '  - {ranks: "last and turn > 1", wait: "came[turn - 2]"}\n'
+        '  - {ranks: "not last", isend: {tensor: out, dst: rank + 8}, as: "went[turn]"}\n'
+        '  - {ranks: last, irecv: {tensor: "into[part:part + 2]", src: rank - 8},'
+        ' as: "came[turn]"}\n'
+        "- wait: [went, came]\n"
+    )
+    trace = walked_on(text, folder)
+    assert (trace.outcome, trace.diagnoses) == ("completes", ())
+
+
 def test_a_large_program_that_is_wrong_is_diagnosed(folder: Path) -> None:
     text = (
         "world_size: 32\ntensors: {x: [1]}\nsteps:\n"

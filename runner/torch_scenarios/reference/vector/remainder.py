@@ -287,6 +287,7 @@ class Remainder:
             if each.call.asynchronous:
                 buffers.take(state, each.call, each)
         if stand is not None:
+            self._name(state.process, stand.instance, stand.instance.step.index)
             state.call = self._find_call(state, stand, made)
             state.waiting = tuple(made[id(work)] for work in stand.works)
             for each in state.waiting:
@@ -302,9 +303,12 @@ class Remainder:
         """Return a call once more, as the rank made it.
 
         Of a work that runs, `row` is the rank's. Raises CohortError where the call would be
-        another by now: it is evaluated on what the rank holds since.
+        another by now: it is evaluated on what the rank holds since. The numbers that the rank has
+        named since are named again afterwards, as it goes on with these.
         """
         process, instance = state.process, of.instance
+        since = {name: process.scope.get(name) for name in instance.variables}
+        known = since.keys() & process.scope.keys()
         self._name(process, instance, instance.step.index)
         try:
             # The arguments are evaluated on what the rank holds now. With `dst: n` and a later step
@@ -313,6 +317,11 @@ class Remainder:
             call = process.call(instance.step, instance.iteration)
         except ScenarioError:
             call = None
+        for name, value in since.items():
+            if name in known:
+                process.scope[name] = value
+            else:
+                process.scope.pop(name, None)
         if call is None or not all(_find_alike(state, call, of, row)):
             leave("a call that would be another by now")
         return call
