@@ -16,7 +16,7 @@ from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
-from torch_scenarios.model.traffic import Traffic
+from torch_scenarios.model.traffic import EnterGroups, Traffic
 from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference import simulate
@@ -113,6 +113,48 @@ def test_a_straggler_is_a_class_of_its_own(tmp_path: Path) -> None:
     few, whole = forecast(found.traffic, topology("h100-8x400g")), all_of(found.traffic)
     assert few.time == pytest.approx(whole.time, rel=1e-12)
     assert few.time > 7_000
+
+
+#: a stage begins a turn after the one before it, so that stages differ in the calls behind them
+BEHIND = """\
+world_size: 32
+groups:
+  mesh: {shape: [4, 2, 4], dims: [pp, dp, tp]}
+tensors:
+  x: {shape: 1024, value: 0}
+steps:
+  - let: {stage: rank // 8}
+  - for: {turn: range(7)}
+    steps:
+      - for: {call: range(2)}
+        ranks: "0 <= turn - stage < 4"
+        steps:
+          - all_reduce: {tensor: x, group: mesh.tp}
+"""
+
+
+def test_groups_that_are_whole_enter_together_wherever_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path, BEHIND)
+    found = told(path)
+    assert found is not None
+    (scenario,) = load_all(Selection(paths=(str(path),))).scenarios
+    whole = simulate(plan(scenario, limits=DEFAULT), limits=DEFAULT)
+    assert whole.traffic is not None
+    assert found.traffic.structure == whole.traffic.structure
+    assert sum(isinstance(each, EnterGroups) for each in found.traffic.entries) == 7 * 2
+    few, every = forecast(found.traffic, topology("h100-8x400g")), all_of(found.traffic)
+    assert few.time == pytest.approx(every.time, rel=1e-12)
+
+
+@pytest.mark.parametrize("leaves_out", ["rank % 8 == 3 and turn == stage", "stage == 1"])
+def test_a_member_that_leaves_out_a_call_of_its_group_is_found(
+    leaves_out: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, BEHIND.replace("< 4", f"< 4 and not ({leaves_out})"))
+    (scenario,) = load_all(Selection(paths=(str(path),))).scenarios
+    outcome = simulate(plan(scenario, limits=DEFAULT), limits=DEFAULT).outcome
+    assert outcome == ("completes" if leaves_out == "stage == 1" else "deadlock")
+    assert (told(path) is not None) == (outcome == "completes")
 
 
 def test_a_value_that_decides_what_is_sent_is_needed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,14 +16,17 @@ from benchmarks.planned_steps import ROWS as PUBLISHED
 from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.forecast import microseconds
+from torch_scenarios.cost.forecast import forecast, microseconds
 from torch_scenarios.cost.intervals import memory_interval, tell_fit
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan as groups_of
+from torch_scenarios.model.traffic import EnterGroups
 from torch_scenarios.pipeline.attempts import analyse, weigh
 from torch_scenarios.pipeline.plan import plan, plan_lines, weigh_candidate
+from torch_scenarios.reference.vector.footprint import footprint
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
 
 if TYPE_CHECKING:
@@ -132,6 +136,51 @@ def test_a_pipeline_does_not_rely_on_a_send_that_leaves_early(
     found = analyse(scenario, limits, backend="nccl")
     assert found.verdict.status == "PASSED", found.verdict
     assert "outcome_open" not in {each.code for each in found.verdict.warnings}
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+def test_stages_that_are_in_one_turn_take_what_stages_take_that_are_not(
+    stages: int, tmp_path: Path
+) -> None:
+    """By itself a stage counts turns from its own first one: the same calls, in the same order."""
+    asked = way(stages=stages, parts=2, shards=2, turns=2 * stages, recompute=SOME)
+    text = TINY.program(asked, gpu())
+    apart = re.sub(
+        r"f: turn - stage, b: \"turn - (\d+) \+ ", r'f: turn, b: "turn - \1 + 2 * ', text
+    )
+    first = '  - {ranks: "stage > 0", recv: {tensor: into, src: "rank - 2"}}\n'
+    apart = apart.replace("  - for: {turn", f"{first}  - for: {{turn", 1)
+    assert apart.count("2 * stage") == 1
+    found = []
+    for each in (text, apart):
+        (scenario,) = load_content(tmp_path / "way.yaml", each.encode())
+        weighed = weigh(scenario)
+        assert weighed.predicted is not None
+        assert weighed.predicted.traffic is not None
+        found.append(forecast(weighed.predicted.traffic, topology(MACHINE), reckoned=True))
+    one, other = found
+    assert one.time == pytest.approx(other.time, rel=1e-12)
+    assert [each.ended for each in one.ranks] == [each.ended for each in other.ranks]
+    assert [(each.sends, each.sent) for each in one.ranks] == [
+        (each.sends, each.sent) for each in other.ranks
+    ]
+
+
+def test_all_stages_of_a_pipeline_take_a_turn_together(tmp_path: Path) -> None:
+    """So 16 stages are not replayed one after the other: a call of a turn is one entry."""
+    asked = way(stages=4, parts=2, tensor=2, shards=2, turns=4, recompute=SOME)
+    (scenario,) = load_content(tmp_path / "way.yaml", TINY.program(asked, gpu()).encode())
+    found = footprint(groups_of(scenario, limits=DEFAULT), limits=DEFAULT)
+    assert found is not None
+    turns = asked.turns * asked.parts + asked.count_sent_ahead(0)
+    calls = [
+        call
+        for is_backward in (False, True)
+        for call in TINY.calls(asked, is_backward=is_backward)
+        if call is not None
+    ]
+    entered = sum(isinstance(each, EnterGroups) for each in found.traffic.entries)
+    assert entered <= turns * len(calls) + 2  # and gradients and weights at the end
 
 
 def test_the_last_part_and_the_first_have_a_block_less_where_parts_do_not_divide_them() -> None:
@@ -541,6 +590,8 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         (SMALL.replace("kv_heads: 8", "kv_heads: 5"), "5 `kv_heads` do not divide 32 `heads`"),
         (SMALL.replace("hidden: 4096", "hidden: 4100"), "32 `heads` do not divide `hidden`, 4100"),
         ("- 3\n", "a model is a mapping"),
+        ("", "help: a model has layers, hidden, inner"),
+        ("# none yet\n", "help: a model has layers, hidden, inner"),
         (
             SMALL.replace("batch: 64", "batch: 63")
             .replace("s: 8\n", "s: 7\n")

@@ -729,12 +729,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             rows = sizes["own_rows"] // _WIDTHS["bfloat16"]
             count, lines = way.find_turns().count, self._lines_in_two(way, found, rows)
         else:
-            into = f'  - {{ranks: "stage > 0", recv: {{tensor: into, src: "rank - {stride}"}}}}'
-            steps.append(into)
-            count, lines = (
-                way.turns * way.parts + way.count_sent_ahead(0),
-                self._turn_lines(way, found),
-            )
+            count = way.turn_passes * (way.turns * way.parts + way.count_sent_ahead(0))
+            lines = self._turn_lines(way, found)
         steps += [
             f"  - for: {{turn: range({count})}}",
             "    steps:",
@@ -749,14 +745,24 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def _turn_lines(self, way: Candidate, found: RankLoad) -> list[str]:
         """Return a turn of a pipeline, in which microbatch `f` goes forward and `b` backward.
 
-        Of several parts on a stage `f` and `b` count what passes it: as many microbatches as there
-        are stages pass a part, and then its next. What a rank sends and receives at a time is one
+        A stage is a turn behind the one before it, so that what it sends at the end of a turn its
+        neighbour receives at the end of the same turn: all ranks can be taken together. Where a
+        stage has one part of the model a turn is one pass, and `f` and `b` count each twice; else
+        it is one of each::
+
+            1F1B, 3 stages, 3 microbatches
+
+            stage 0   F0 .. F1 .. F2 B0 .. B1 .. B2
+            stage 1   .. F0 .. F1 B0 F2 B1 .. B2 ..
+            stage 2   .. .. F0 B0 F1 B1 F2 B2 .. ..
+
+        Of several parts `f` and `b` count what passes a stage: as many microbatches as there are
+        stages pass a part, and then its next. What a rank sends and receives at a time is one
         batch: single messages of two ranks that both send first may wait for each other on NCCL.
         """
-        total, stages, ahead = way.turns * way.parts, way.stages, way.count_sent_ahead(0)
-        goes, comes, last = f"f < {total}", f"0 <= b < {total}", stages * way.parts - 1
-        by_stage = "stage" if way.parts == 1 else "2 * stage"
-        lines = [f'- let: {{f: turn, b: "turn - {ahead} + {by_stage}"}}']
+        stages, passes, ahead = way.stages, way.turn_passes, way.count_sent_ahead(0)
+        total, last = passes * way.turns * way.parts, stages * way.parts - 1
+        lines = [f'- let: {{f: turn - stage, b: "turn - {passes * (ahead + 1) - 1} + stage"}}']
         part_of_f = part_of_b = next_of_f = next_of_b = "stage"
         if way.parts > 1:
             part_of_f, part_of_b, next_of_f, next_of_b = "f_part", "b_part", "f_next", "b_next"
@@ -764,6 +770,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 f, b = (f"({of}{plus}) // {stages} % {way.parts}" for of in "fb")
                 lines.append(f'- let: {{f_{name}: "{f} * {stages} + stage",')
                 lines.append(f'        b_{name}: "({way.parts - 1} - {b}) * {stages} + stage"}}')
+
+        def passing(count: str) -> str:
+            turn = f" and ({count}) % {passes} == 0" if passes > 1 else ""
+            return f"0 <= {count} < {total}{turn}"
+
+        goes, comes = passing("f"), passing("b")
         forwards = self._pass_lines(way, part_of_f, goes, self._block_lines(found.block, way))
         backwards = [
             f'- ranks: "{comes} and {part_of_b} == {last}"',
@@ -772,15 +784,14 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 way, part_of_b, comes, self._block_lines(found.backwards, way, is_backward=True)
             ),
         ]
-        out = ("isend", "out", 1, f"{goes} and {part_of_f} < {last}")
-        into = ("irecv", "into", -1, f"f + 1 < {total} and {next_of_f} > 0")
-        grad_out = ("isend", "grad_out", -1, f"{comes} and {part_of_b} > 0")
-        if way.parts == 1:  # the gradient comes in the turn whose backward pass it is for
-            grad_into = ("irecv", "grad_into", 1, f"{comes} and stage < {last}")
-            lines += [*forwards, *_batch_lines(way, "ahead", out, grad_into)]
-            return [*lines, *backwards, *_batch_lines(way, "back", grad_out, into)]
-        grad_into = ("irecv", "grad_into", 1, f"0 <= b + 1 < {total} and {next_of_b} < {last}")
-        exchange = _batch_lines(way, "exchange", out, grad_out, into, grad_into)
+        exchange = _batch_lines(
+            way,
+            "exchange",
+            ("isend", "out", 1, f"{goes} and {part_of_f} < {last}"),
+            ("isend", "grad_out", -1, f"{comes} and {part_of_b} > 0"),
+            ("irecv", "into", -1, f"{passing('f + 1')} and {next_of_f} > 0"),
+            ("irecv", "grad_into", 1, f"{passing('b + 1')} and {next_of_b} < {last}"),
+        )
         return [*lines, *forwards, *backwards, *exchange]
 
     def _lines_in_two(self, way: Candidate, found: RankLoad, rows: int) -> list[str]:
@@ -928,6 +939,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return [f"{begins}{name}" for begins, _ in self.sharded]
 
     @property
+    def turn_passes(self) -> int:
+        """Return how many passes of a microbatch follow each other in two turns; see `program`."""
+        return 1 if self.parts > 1 else 2
+
+    @property
     def is_long(self) -> bool:
         """Whether it is a pipeline of more microbatches than are weighed."""
         return self.stages > 1 and self.turns * self.parts > MOST_TURNS * self.stages
@@ -992,9 +1008,16 @@ class Candidate(Struct, frozen=True, kw_only=True):
 def read_decoder(path: Path) -> Decoder:
     """Return the model of a file. Raises ScenarioError with all that is wrong in it."""
     names = Decoder.__struct_fields__
-    tree = read_tree(str(path), read_file(path, DEFAULT, None), limits=DEFAULT)
     needed = ", ".join(name for name in names if name not in OPTIONAL)
     hint = f"a model has {needed}, each a whole number, and may have {', '.join(OPTIONAL)}"
+    try:
+        tree = read_tree(str(path), read_file(path, DEFAULT, None), limits=DEFAULT)
+    except ScenarioError as error:  # `scenario new` writes no model
+        found_problems = (
+            replace(each, hint=hint) if each.code == "empty_file" else each
+            for each in error.problems
+        )
+        raise ScenarioError(list(found_problems)) from None
     if not isinstance(tree, Node):
         raise ScenarioError(
             [Problem(code="bad_model", message="a model is a mapping", mark=tree.mark, hint=hint)]

@@ -774,7 +774,9 @@ def replay_together(
 
     `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
     """
-    return _StrokeReplay(traffic, network, timed, scale, launch).run()
+    found = _StrokeReplay(traffic, network, timed, scale, launch).run()
+    assert found is not None
+    return found
 
 
 class _StrokeReplay:
@@ -811,11 +813,13 @@ class _StrokeReplay:
         #: the n-th collective of a group
         self.groups: dict[tuple[str, int], _CollectiveTimes] = {}
         self.counts: dict[str, NDArray[np.int64]] = {}
-        self.entered: dict[tuple[int, str], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        #: of what ranks entered at one stroke, by its number: each key, its ranks, which call it is
+        self.entered: dict[int, list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]] = {}
         #: until when the collectives of a group keep its stream, and the last one of them
         self.streams: dict[str, tuple[float, int]] = {}
 
-    def run(self) -> Replay:
+    def run(self, *, only_exact: bool = False) -> Replay | None:
+        """Take one stroke after the other; None where that is not exact, and has to be."""
         for each in self.traffic.split_groups():
             if isinstance(each, TrafficRow):
                 self.post(each)
@@ -827,6 +831,8 @@ class _StrokeReplay:
                 self.enter(each)
             else:
                 self.pause(each)
+            if only_exact and not self.exact:
+                return None
         idle = np.zeros(len(self.clock)) if self.hosts is None else self.hosts.idle
         times = {"ended": self.clock, "last": self.last, "idle": idle}
         return Replay(**times, events=self.events, exact=self.exact)
@@ -1008,7 +1014,7 @@ class _StrokeReplay:
         counts = self.counts.setdefault(entry.key, np.zeros(self.traffic.world_size, np.int64))
         nths = counts[ranks]
         counts[ranks] += 1
-        self.entered[entry.number, entry.key] = (ranks, nths)
+        self.entered.setdefault(entry.number, []).append((entry.key, ranks, nths))
         for nth in np.unique(nths).tolist():
             mine = ranks[nths == nth]
             call = self.groups.setdefault((entry.key, nth), _CollectiveTimes())
@@ -1038,9 +1044,7 @@ class _StrokeReplay:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return when ranks left the collective that they entered at a stroke, and its event."""
         done, events = np.zeros(len(ranks)), np.full(len(ranks), START)
-        for (stroke, key), (members, nths) in self.entered.items():
-            if stroke != number:
-                continue
+        for key, members, nths in self.entered.get(number, ()):
             places = {int(rank): int(nth) for rank, nth in zip(members, nths, strict=True)}
             for row, rank in enumerate(ranks.tolist()):
                 if rank in places:
@@ -1101,8 +1105,9 @@ def replay(
     posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
-        found = replay_together(traffic, network, timed, scale, launch)
-        if found.exact or messages > FEW:
+        together = _StrokeReplay(traffic, network, timed, scale, launch)
+        found = together.run(only_exact=messages <= FEW)
+        if found is not None:
             return found
     return replay_events(traffic, network, timed, scale, launch)
 

@@ -663,14 +663,17 @@ class CallStarter:
     def _collective(
         self, instance: Instance, scene: Scene, operation: Collective
     ) -> NDArray[np.int64] | None:
-        """Let ranks enter: together those at one position that store into the same arguments."""
+        """Let ranks enter: together those at one position that store into the same arguments.
+
+        Where no value is computed, groups that are whole enter together at whatever position.
+        """
         found, group = self._calls.collective(instance.step, operation, scene)
         numbers = self._memory.group_numbers(group)[scene.active.index]
         leave_apart(numbers.min() < 0)
         positions = self.collectives.positions(group, scene.active)
         if type(operation).writes is Operation.writes:
             stored = tuple(param.name for param in operation.params if param.writes)
-            if (positions == positions[0]).all():
+            if (positions == positions[0]).all() or self.collectives.is_whole(group, scene.active):
                 return self._enter(instance, scene, operation, found, set(stored))
             apart = {
                 (at, stored): np.flatnonzero(positions == at)
@@ -715,8 +718,8 @@ class CallStarter:
     ) -> NDArray[np.int64] | None:
         """Let ranks enter the next collective of their groups: many groups of one name at once.
 
-        All are at one position, as their caller has seen to. Traffic is noted before anyone passes,
-        because a post that completes a group lets others go on.
+        All are at one position, or all groups are whole, as their caller has seen to. Traffic is
+        noted before anyone passes, because a post that completes a group lets others go on.
         """
         group = group_of(instance.step)
         used = [(value, name in stored) for name, value in found.items() if isinstance(value, View)]

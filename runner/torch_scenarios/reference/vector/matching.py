@@ -487,9 +487,35 @@ class Collectives:
         here: NDArray[np.int64] = entered[active.index]
         return here
 
+    def is_whole(self, name: str, active: ActiveRanks) -> bool:
+        """Whether each group of some ranks is here with all its members, who are at one position.
+
+        Then no other rank has a part in what they enter, wherever other groups are. It is asked of
+        hollow tensors alone: what is computed and recorded has one position.
+        """
+        if not self._memory.hollow:
+            return False
+        positions = self.positions(name, active)
+        numbers, sizes = self._memory.group_numbers(name)[active.index], self._sizes[name]
+        of_groups = np.zeros(len(sizes), np.int64)
+        of_groups[numbers] = positions
+        counts = np.bincount(numbers, minlength=len(sizes))
+        whole = is_whole(counts, sizes) | (counts == 0)
+        return bool(whole.all() and (of_groups[numbers] == positions).all())
+
     def enter(self, name: str, post: CollectiveColumn) -> Iterator[tuple[CollectiveColumn, Any]]:
-        """Let ranks enter that are at one position; yield each post with its rows that are done."""
-        position = post.position = int(self.positions(name, post.active)[0])
+        """Let ranks enter; yield each post with its rows that are done.
+
+        They are at one position, or all groups are whole (`is_whole`), which wait for no one.
+        """
+        positions = self.positions(name, post.active)
+        position = post.position = int(positions[0])
+        if (positions != position).any():
+            self.entered[name][post.active.index] += 1
+            arrived = np.bincount(post.numbers, minlength=len(self._sizes[name]))
+            alone = _Position(post.operation, arrived, [post])
+            yield from self._complete(name, alone, arrived > 0)
+            return
         self.entered[name][post.active.index] += 1
         key = (name, position)
         here = self._open.get(key)
