@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.display import short
-from torch_scenarios.errors import Mark, ScenarioError, Source, nearest
+from torch_scenarios.errors import Mark, Problem, ScenarioError, Source, nearest
 from torch_scenarios.expressions.values import Expression, Form
 from torch_scenarios.files import read_file
 from torch_scenarios.language import values
@@ -987,6 +987,32 @@ def _read_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
         return ()
 
 
+#: files that other commands read: what they are, keys that no scenario has, and what takes them
+_OTHER_FILES = (
+    (
+        "the sizes of a model",
+        ("layers", "hidden"),
+        "`scenario plan {path} --topology h100-8x400g --gpus 64` finds ways to train it",
+    ),
+    (
+        "a machine",
+        ("topology", "node"),
+        "`scenario cost FILE --topology {path}` forecasts the time of a scenario on it",
+    ),
+)
+
+
+def _refuse_other_files(tree: Node, path: Path) -> None:
+    """Raise ScenarioError for a file that another command reads, in place of all its keys."""
+    keys = {key_text(key) for key, _ in tree.entries} if isinstance(tree, Mapping) else set()
+    for what, own, use in _OTHER_FILES:
+        if keys.issuperset(own) and "steps" not in keys:
+            message = f"the file states {what}, and is no scenario: it has no `steps`"
+            hint = use.format(path=path.name)
+            problem = Problem(code="missing_key", message=message, mark=tree.mark, hint=hint)
+            raise ScenarioError([problem])
+
+
 def load_content(
     path: Path,
     text: bytes,
@@ -1013,6 +1039,7 @@ def load_content(
     try:
         with open_account(limits):
             tree = read_tree(str(path), text, limits=limits)
+            _refuse_other_files(tree, path)
             return scenarios(tree, path, sets or {}, limits, backend)
     except ScenarioError as error:
         raise ScenarioError(add_hints(error.problems)) from None
