@@ -25,7 +25,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan as groups_of
 from torch_scenarios.model.traffic import EnterGroups
 from torch_scenarios.pipeline.attempts import analyse, weigh
-from torch_scenarios.pipeline.plan import plan, plan_lines, weigh_candidate
+from torch_scenarios.pipeline.plan import TrainingPlan, plan, plan_lines, weigh_candidate
 from torch_scenarios.reference.vector.footprint import footprint
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
 
@@ -626,6 +626,26 @@ def test_a_plan_says_that_no_step_was_measured_on_such_a_gpu(
     lines = plan_lines(TINY, plan(TINY, topology(machine), 8, tmp_path, 1))
     words = "all on other GPUs: on this one none was ever compared"
     assert any(words in line for line in lines) is not compared
+
+
+def test_a_plan_says_what_of_its_ways_is_not_planned_or_is_far_off(tmp_path: Path) -> None:
+    pipeline, shards = (
+        weigh_candidate(TINY, each, topology(MACHINE), gpu(), tmp_path)
+        for each in (way(stages=2, turns=4), way(shards=2, recompute=ALL))
+    )
+    plans = [
+        TrainingPlan(steps=(step,), looked_at=1, too_large=0, gpu=kind)
+        for step, kind in ((pipeline, "hopper"), (shards, "hopper"), (shards, "ampere"))
+    ]
+    told = ["\n".join(plan_lines(TINY, each)) for each in plans]
+    assert ["keeps the gradients of its stage whole" in each for each in told] == [
+        True,
+        False,
+        False,
+    ]
+    assert ["on A100 steps that recompute everything" in each for each in told] == [
+        *(False, False, True)
+    ]
 
 
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path) -> None:

@@ -1007,7 +1007,7 @@ def _refuse_other_files(tree: Node, path: Path) -> None:
     keys = {key_text(key) for key, _ in tree.entries} if isinstance(tree, Mapping) else set()
     for what, own, use in _OTHER_FILES:
         if keys.issuperset(own) and "steps" not in keys:
-            message = f"the file states {what}, and is no scenario: it has no `steps`"
+            message = f"the file states {what}, not a scenario: it has no `steps`"
             hint = use.format(path=path.name)
             problem = Problem(code="missing_key", message=message, mark=tree.mark, hint=hint)
             raise ScenarioError([problem])
