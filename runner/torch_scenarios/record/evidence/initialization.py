@@ -348,8 +348,8 @@ def _is_removed(start: JobStart) -> Finding | None:
                 f"rank {claim.rank} removes the file at which {ranks} {waits} for it, and they "
                 "never meet",
                 clauses,
-                f"let no rank remove the file ({where}): give each run a name of its own, made by "
-                "what starts the ranks, or meet by `env://`.",
+                f"let no rank remove the file ({where}): let what starts the ranks choose a new "
+                "file for each run, or meet by `env://`.",
             )
     return None
 

@@ -2,7 +2,7 @@
 
 Ranks: 2
 Told: what it sends holds
-Told: send data alone
+Told: send a number or a name from which each rank makes the function
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A server sends a task to each worker that it comes to, and there are fewer tasks than workers.
 
 Ranks: 3
-Told: which has come to rank 1 and not to rank 2
+Told: which reaches rank 1 and not to rank 2
 """
 
 import torch

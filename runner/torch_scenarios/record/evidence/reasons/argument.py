@@ -227,7 +227,7 @@ def _find_filled(source: Script, loop: ast.For, parted: DecidedParting) -> Reaso
         )
         fix = (
             f"let every rank decide `{decision.text}` ({parted.place(decision)}) by the same "
-            "values: what it sets a limit by comes from one rank, or from the code."
+            "values: take its limit from the code, or from one rank for all of them."
         )
         return Clause(words), fix
     return None

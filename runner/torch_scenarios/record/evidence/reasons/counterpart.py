@@ -569,7 +569,7 @@ def _find_never_reached(
     (text, line, file), peers = next(iter(reached.items()))
     place = short(((file, line, ""),), parted.folder)
     words = (
-        f"rank {rank} {what}s in the loop `{text}` ({place}), which has come to "
+        f"rank {rank} {what}s in the loop `{text}` ({place}), which reaches "
         f"{ranks_text(sorted(peers))} and not to rank {waiting}"
     )
     fix = (

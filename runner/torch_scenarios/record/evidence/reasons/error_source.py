@@ -87,8 +87,8 @@ def _tell_unpicklable(source: Script, line: int, folder: str) -> Reason:
     words = f"what it sends holds `{source.text(line)}` ({place}), which has no name by which "
     words += "another process could find it"
     fix = (
-        f"send data alone: a number or a name in place of the function ({place}), which each rank "
-        "makes the function of; or a function at the top of a module."
+        f"send a number or a name from which each rank makes the function ({place}), or define the "
+        "function at the top of a module."
     )
     return Clause(words), fix
 
