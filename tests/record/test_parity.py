@@ -237,7 +237,7 @@ def test_a_right_strategy_computes_what_one_process_does(tmp_path: Path, script:
     assert result["problems"] == []
 
 
-@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 6))
+@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 12))
 def test_the_first_deviation_is_named_with_what_it_is(
     tmp_path: Path, script: str, mistake: str, code: str, words: str
 ) -> None:
@@ -287,14 +287,27 @@ def test_a_strategy_by_hand_computes_what_one_process_does(
 
 @pytest.mark.parametrize(
     ("mistake", "more", "code", "words"),
-    [
-        ("sum", (), 0, "warning[not_equivalent]: weights are right, and the number that is read"),
-        ("python", (), 0, "its ranks compute what one process computes"),
-        ("resume", (), 0, "note: rank 0 loads a state after step 3 (line 40), behind the 3 steps"),
-        ("resume", ("--steps", "6"), 1, "error[not_equivalent]: step 4: the weight"),
-        ("", ("--steps", "6"), 0, "its ranks compute what one process computes"),
-        ("masks", (), 3, "rank 0 before the backward pass (line 27): draw them"),
-    ],
+    sampled(
+        [
+            (
+                "sum",
+                (),
+                0,
+                "warning[not_equivalent]: weights are right, and the number that is read",
+            ),
+            ("python", (), 0, "its ranks compute what one process computes"),
+            (
+                "resume",
+                (),
+                0,
+                "note: rank 0 loads a state after step 3 (line 40), behind the 3 steps",
+            ),
+            ("resume", ("--steps", "6"), 1, "error[not_equivalent]: step 4: the weight"),
+            ("", ("--steps", "6"), 0, "its ranks compute what one process computes"),
+            ("masks", (), 3, "rank 0 before the backward pass (line 27): draw them"),
+        ],
+        3,
+    ),
 )
 def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
     tmp_path: Path, mistake: str, more: tuple[str, ...], code: int, words: str

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence.claim import (
@@ -398,7 +399,7 @@ def test_processes_that_are_no_whole_world_are_told_with_the_loop_that_starts_th
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("fake", [False, True])
+@pytest.mark.parametrize("fake", sampled([False, True], 2))
 def test_spawned_ranks_that_count_from_one_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fake: bool
 ) -> None:

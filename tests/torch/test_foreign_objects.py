@@ -11,6 +11,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sampling import sampled
 
 from torch_scenarios.errors import UnsupportedError
 from torch_scenarios.execution import Launcher, LaunchOptions, backends
@@ -196,7 +197,7 @@ def test_a_pair_that_may_unpickle_a_tensor_is_not_run(
     assert refused == (tensor in REFUSED[taking])
 
 
-@pytest.mark.parametrize("taking", OBJECTS)
+@pytest.mark.parametrize("taking", sampled(list(OBJECTS), 3))
 def test_no_tensor_runs_code_where_an_object_is_taken(
     taking: str, tmp_path: Path, unguarded: Callable[[str], Trace]
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from msgspec.structs import replace
+from sampling import sampled
 
 from benchmarks import held_out
 from benchmarks import residuals as written
@@ -36,7 +37,7 @@ from torch_scenarios.errors import ScenarioError
 from torch_scenarios.model.traffic import Enter, Traffic
 
 
-@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("alike", sampled([True, False], 2))
 def test_80_percent_of_the_rows_of_projects_left_out_of_every_fit_are_in_their_interval(
     *, alike: bool
 ) -> None:
