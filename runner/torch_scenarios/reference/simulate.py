@@ -40,7 +40,7 @@ from torch_scenarios.reference.symptoms import Symptom, list_ranks, place
 from torch_scenarios.reference.walk import Simulation, StartState
 
 #: ranks from which on it pays to take a step for all of them at once
-MANY = 8
+MANY = 16
 
 
 @pause_collector()
