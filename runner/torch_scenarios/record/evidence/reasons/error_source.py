@@ -1,4 +1,4 @@
-"""Where in the script that is which an error of torch's speaks of: its words name no line of it.
+"""The line of a script that an error of torch is about, and that its words do not name.
 
 An error is raised where something is noticed. What has to be changed is elsewhere: the first of two
 `init_process_group`, the lambda that cannot be pickled, the checkpoint that runs a layer again.

@@ -1,4 +1,4 @@
-"""Messages of one pair that are received in another order than they are sent in.
+"""Messages of two ranks that are not received in the order in which they are sent.
 
 Torch matches the messages of a pair by their order, and by their tag where the backend has tags::
 

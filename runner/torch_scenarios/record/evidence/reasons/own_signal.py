@@ -33,8 +33,8 @@ def explain_signal(finding: Finding, records: Mapping[int, RankRecord], folder: 
             there = short(((decision.file, decision.line, ""),), folder)
             words += f", under `{decision.text}` ({there})" + (f", where {values}" * bool(values))
             fix = f"look at why `{decision.text}` ({there}) is true on rank {sender}"
-        fix += ": the others wait for a rank that is gone. A limit has to be longer than all that"
-        fix += " the rank does between two of its signs of life."
+        fix += ": the others wait for a rank that is gone. A watchdog's limit must be longer than"
+        fix += " anything that the rank does between two of its heartbeats."
         return replace(finding, notes=(Clause(words), *finding.notes), fix=fix, help=(fix,))
     return finding
 

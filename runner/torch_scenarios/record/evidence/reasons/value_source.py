@@ -1,4 +1,4 @@
-"""Where a value comes from that a call passes: through parameters and loops, up to what differs.
+"""The lines that a call's value comes from, through parameters and loops, up to what differs.
 
 A function that communicates is passed what it sends; its callers have made that, in other lines::
 
