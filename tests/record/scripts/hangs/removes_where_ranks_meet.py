@@ -2,7 +2,7 @@
 
 Ranks: 2
 Told: rank 1 removes the file at which rank 0 waits for it
-Told: give each run a name of its own
+Told: let what starts the ranks choose a new file for each run
 """
 
 import os
