@@ -200,7 +200,7 @@ class _Writer:
         raise TypeError(message)
 
     def _items(self, values: Iterable[Any]) -> list[Any]:
-        """Return values as items; most are plain, of which none is asked what it is made of."""
+        """Return values as items; a plain one, as most are, is an item already."""
         item = self.item
         return [each if each.__class__ in _PLAIN else item(each) for each in values]
 

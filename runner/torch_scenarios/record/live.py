@@ -126,7 +126,7 @@ class RunEnd(Struct, kw_only=True):
     timed_out: bool = False
     interrupted: bool = False
     stacks: dict[int, str] = field(default_factory=dict)
-    #: the Python stack of the program that starts the ranks itself; empty where there is none
+    #: the Python stack of the program that starts the ranks itself; empty if the launcher does
     parent: str = ""
     #: ranks that wait for a lock on a file: which rank holds it, and which file that is
     locks: dict[int, tuple[int, str]] = field(default_factory=dict)

@@ -332,15 +332,19 @@ def is_gone(run: Run, rank: int) -> bool:
 def was_refused(run: Run, rank: int, kind: type[object]) -> bool:
     """Whether a rank made a call of that kind, and it raised as the scenario expects.
 
-    The rank went on then. That it misses the others is what the scenario asks for, and no call
-    that it lacks.
+    The rank went on then. It misses the others because the scenario asks for that.
     """
     if not 0 <= rank < len(run.ranks):
         return False
-    steps = steps_of(run.plan.scenario.steps)
-    same = {step.index for step in steps if isinstance(step.operation, kind)}
-    events = run.ranks[rank].events
-    return any(event.state == "raised" and event.index in same for event in events)
+    expected = {
+        step.index
+        for step in steps_of(run.plan.scenario.steps)
+        if isinstance(step.operation, kind) and step.expect is not None and step.expect.raises
+    }
+    # of ranks that were taken together, each event that is looked at has to be made
+    return bool(expected) and any(
+        event.state == "raised" and event.index in expected for event in run.ranks[rank].events
+    )
 
 
 # A scenario that was recorded may be cut: its first 1,000 steps are written, the program went on.

@@ -559,7 +559,7 @@ class _Notes(ast.NodeTransformer):
         return node
 
     def _give(self, node: ast.expr, text: str) -> ast.expr:
-        """Return what a call is given by a name, noted where it is no constant."""
+        """Return the keyword arguments of a call; those that are not constants are noted."""
         if isinstance(node, ast.Constant):
             return node
         number = self._number("given", node.lineno, text, ())

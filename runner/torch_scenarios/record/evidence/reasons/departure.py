@@ -109,8 +109,8 @@ _KNOWN = (
         re.compile(r"multiprocessing/synchronize\.py [\s\S]*/threading\.py _wait$", re.MULTILINE),
         AT_BARRIER,
         (
-            "a `Barrier(n)` lets go once n processes are at it: let n be the number of those that "
-            "come, or let the others come too."
+            "a `Barrier(n)` releases once n processes have reached it: let n be the number of "
+            "processes that come, or let the others come too."
         ),
     ),
     (

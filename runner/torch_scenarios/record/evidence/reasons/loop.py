@@ -154,7 +154,7 @@ def _span(file: str, line: int) -> tuple[int, int] | None:
 
 #: contexts in which a rank whose loop has ended answers the calls of models: torch's, accelerate's
 _JOINS = frozenset({"Join", "join", "join_uneven_inputs"})
-#: functions of a framework that communicate, and are no part of a model
+#: functions of a framework that communicate and do not belong to a model
 _OF_FRAMEWORKS = re.compile(r"reduce|gather|broadcast|barrier|wait_for_|scatter|pad_across")
 
 
