@@ -404,7 +404,10 @@ def test_with_gloo_asked_for_it_is_a_failure(tmp_path: Path) -> None:
     )
     assert (verdict.status, verdict.warnings) == ("FAILED", ())
     (finding,) = verdict.findings
-    assert finding.prose == "the program's outcome on gloo is deadlock; you expect completes"
+    assert (
+        finding.prose
+        == "the program's outcome on gloo is deadlock; no outcome is stated, so it must complete"
+    )
     assert "rank 1 is in 2 groups; rank 2 is in the world alone" in finding.because[0]
 
 

@@ -154,7 +154,10 @@ def test_an_outcome_that_is_not_there_fails_and_says_why(tmp_path: Path) -> None
     text = STUCK.replace("  outcome: deadlock\n", "")
     (finding,) = checked(text, tmp_path).findings
     assert finding.code == "outcome_differs"
-    assert finding.prose == "the program's outcome is deadlock; you expect completes"
+    assert (
+        finding.prose
+        == "the program's outcome is deadlock; no outcome is stated, so it must complete"
+    )
     assert "rank 1 never enters `sum of both` (judged.yaml:6)" in finding.because[0]
 
 

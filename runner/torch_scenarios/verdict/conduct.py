@@ -1002,6 +1002,9 @@ def warn_of_open(case: Case) -> None:
 def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
     """Return the finding that the outcome differs, with what explains it, where it is stated."""
     stated = set(case.final.diagnoses)
+    wanted = f"you expect {' or '.join(case.final.ends)}"
+    if not case.final.outcomes:
+        wanted = "no outcome is stated, so it must complete"
     explained = [
         diagnosis.clauses
         for diagnosis in case.prediction.diagnoses
@@ -1010,7 +1013,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
     return Finding(
         witness=witness,
         code="outcome_differs",
-        prose=f"{what}; you expect {' or '.join(case.final.ends)}",
+        prose=f"{what}; {wanted}",
         notes=explained[0] if explained else tuple(map(Clause, find_explaining(case))),
         mark=case.final.places.get("outcome")
         or _find_end(case)
