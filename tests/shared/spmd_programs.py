@@ -1,9 +1,10 @@
 """Random programs that all ranks take together: a strategy of hypothesis, right and broken ones.
 
 Made of the patterns that large programs are made of: shifts around a ring, exchanges between
-neighbours and across a hypercube, chains, collectives on the world and on parts of it, arithmetic
-whose indexes depend on the rank, loops around all that. A broken one lacks something on one rank,
-has another tag, touches a tensor in flight, or forgets to wait.
+neighbours and across a hypercube, chains, turns of a buffer of several parts, collectives on the
+world and on parts of it, arithmetic whose indexes depend on the rank, loops around all that. A
+broken one lacks something on one rank, has another tag, touches a tensor in flight, or forgets to
+wait.
 """
 
 from __future__ import annotations
@@ -151,7 +152,41 @@ def together(draw: Draw, i: str) -> Steps:
     ]
 
 
-PATTERNS = (computing, computing, shift, shift, neighbours, chain, batch, together)
+def turns(draw: Draw, i: str) -> Steps:
+    """Messages in turns into parts of one buffer, waited for by index some turns later."""
+    depth, lag = draw(st.integers(1, 3)), draw(st.integers(0, 3))
+    number = draw(st.sampled_from(["turn", "2 * turn + 1", "turn + rank", f"turn + {i}"]))
+    part = draw(st.sampled_from([f"turn % {depth}", f"({number}) % {depth}", "turn"]))
+    sends, takes = "True", "True"
+    target, source = "(rank + 1) % n", "(rank - 1) % n"
+    if draw(st.booleans()):  # from the lower half to the upper one
+        sends, takes = "rank < n // 2", "rank >= n - n // 2"
+        target, source = "rank + n - n // 2", "rank - n + n // 2"
+    steps: Steps = []
+    if draw(st.booleans()):
+        steps.append({"ranks": sends, "compute": {"out[at:at + 2]": f"[rank + turn, {i}]"}})
+    if draw(st.integers(0, 3)):
+        earlier = "came" if number.startswith("2") else f"came[own - {lag}]"
+        steps.append({"ranks": f"{takes} and turn >= {lag}", "wait": earlier})
+        if draw(st.booleans()):
+            steps[-1]["expect"] = {"into": {"shape": [8]}}
+    steps += [
+        {"ranks": sends, "isend": {"tensor": "out[at:at + 2]", "dst": target}, "as": "went[own]"},
+        {"ranks": takes, "irecv": {"tensor": "into[at:at + 2]", "src": source}, "as": "came[own]"},
+    ]
+    if draw(st.booleans()):
+        steps.append({"let": {"at": f"at + {draw(st.integers(0, 2))}"}})
+    if draw(st.booleans()):
+        steps = draw(st.permutations(steps))
+    count = f"range({draw(st.integers(1, 4))})"
+    named = {"let": {"own": number, "at": f"2 * ({part})"}}
+    ends: Steps = [{"wait": ["went", "came"]}]
+    if draw(st.booleans()):
+        ends.append({"ranks": takes, "compute": {"y": "y + sum(into)"}})
+    return [{"for": {"turn": count}, "steps": [named, *steps]}, *ends]
+
+
+PATTERNS = (computing, computing, shift, shift, neighbours, chain, batch, together, turns, turns)
 
 
 def without_a_rank(draw: Draw, steps: Steps) -> None:
@@ -213,6 +248,8 @@ def spmd_programs(draw: Draw, *, wrong: bool) -> str:
             "x": "arange(n) + rank",
             "y": {"dtype": "float32", "value": "full(n, rank * 2)"},
             "z": [0.0] * size,
+            "out": "arange(8) * 2 + rank",
+            "into": "zeros(8)",
         },
         "steps": steps or [{"barrier": {}}],
     }
