@@ -24,6 +24,7 @@ from torch_scenarios.errors import (
 )
 from torch_scenarios.expressions.values import PerRank
 from torch_scenarios.files import project_root
+from torch_scenarios.language.keys import BESIDE
 from torch_scenarios.limits import Limits
 from torch_scenarios.source.repairs import respell
 from torch_scenarios.source.tree import Mapping as MappingNode
@@ -334,7 +335,9 @@ class Problems:
         """
         close = likely(word, known, sort)
         hint = f"did you mean `{close}`?" if close else None
-        if hint is None and listed and known:
+        if hint is None and sort == "argument" and word in BESIDE:
+            hint = f"`{word}` is a key of the step: write it next to the operation"
+        elif hint is None and listed and known:
             hint = f"{listed}: {spelt_out(known)}"
         self.add(code, message, mark, hint, correct(word, close, known, mark, sort))
 
