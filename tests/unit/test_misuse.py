@@ -20,6 +20,9 @@ MISUSES = {
     "`scenario run --help` shows how it is used",
     "record train.py --epochs 3": "scenario record: there is no option --epochs; an option of the "
     "script comes behind `--`, as `scenario record -- train.py --epochs`",
+    "record --nproc-per-node 2 train.py": "scenario record: there is no option --nproc-per-node; "
+    "`-n 2` starts two ranks, and torchrun comes behind `--`, as `scenario record -- torchrun "
+    "--nproc-per-node=2 train.py`",
     "parity -n 2 train.py --jsno": "scenario parity: there is no option --jsno; did you mean "
     "--json? An option of the script comes behind `--`, as `scenario parity -- train.py --jsno`",
     "run --jobs": "scenario run: --jobs needs a value; `scenario run --help` shows how it is used",

@@ -299,10 +299,17 @@ _UNKNOWN = re.compile(r"No such command '(.+)'\.?")
 _SURPLUS = re.compile(r"Got unexpected extra arguments? \((.+)\)$")
 
 
+#: options of torchrun by which people start ranks
+_OF_TORCHRUN = frozenset({"--nproc-per-node", "--nnodes", "--node-rank", "--standalone"})
+
+
 def _describe_script_option(error: click.NoSuchOption, command: str) -> str:
     """Return what to do with an option that a script has; nothing where no script is run."""
     if not any(each.type is click.UNPROCESSED for each in _params(error.ctx)):
         return ""
+    if error.option_name.replace("_", "-") in _OF_TORCHRUN:
+        example = f"`{command} -- torchrun --nproc-per-node=2 train.py`"
+        return f"`-n 2` starts two ranks, and torchrun comes behind `--`, as {example}"
     example = f"`{command} -- train.py {error.option_name}`"
     return f"an option of the script comes behind `--`, as {example}"
 

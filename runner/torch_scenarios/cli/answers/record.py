@@ -324,8 +324,8 @@ def add_scope(
     PASSED of calls alone says nothing of values, which the line says.
     """
     verdict = judged.result.verdict
-    open_words = values.open_words if values is not None else ""
-    scope = [each for each in (own_code, scope_line(verdict, values), open_words) if each]
+    remarks = values.remarks if values is not None else ()
+    scope = [each for each in (own_code, scope_line(verdict, values), *remarks) if each]
     return replace_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
 
 

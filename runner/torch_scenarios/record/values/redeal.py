@@ -387,9 +387,10 @@ def _halve(order: RunOrder, allow: Sequence[str], start: Launcher | None) -> Red
     records, others = read_values(order.folder), read_values(folder)
     rows = [_rows_of_steps(each) for each in (records, others)]
     if rows[0] != rows[1]:
+        fewer = "1 rank does" if world == 2 else f"{world // 2} ranks do"
         message = (
-            f"{world // 2} ranks do not take the rows of {world} in one step: let the global batch "
-            "be the same however many ranks there are"
+            f"{fewer} not take the rows of {world} ranks in one step: let the global batch be the "
+            "same however many ranks there are"
         )
         raise UnsuitedError(message)
     return compare_dealings(order.folder, folder, ordered, allow, kind="world")

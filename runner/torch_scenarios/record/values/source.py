@@ -99,6 +99,56 @@ def scales_values(record: ValueRecord, place: int) -> bool:
     )
 
 
+#: how a script gets the number of ranks
+_SIZES = frozenset({"get_world_size", "WORLD_SIZE", "size", "world_size"})
+
+
+def scales_by_ranks(record: ValueRecord, place: int, ranks: int) -> bool:
+    """Whether the script at a place divides or multiplies by the number of ranks, wherever it does.
+
+    So it is with what a call has reduced (the tokens of all ranks), and where no text is known.
+    """
+    frames = record.places.get(place, ())
+    script = script_at(frames[0][0]) if frames else None
+    if script is None:
+        return True
+    counts = {*_SIZES}
+    for each in ast.walk(script.tree):
+        if isinstance(each, ast.Assign):
+            for targets, value in _pairs_of(each):
+                words = _words_in(value) | {
+                    e.value
+                    for e in ast.walk(value)
+                    if isinstance(e, ast.Constant) and isinstance(e.value, str)
+                }
+                counts |= _words_in(targets) - {"self"} if words & _SIZES else set()
+        elif isinstance(each, ast.Call) and name_of(each.func).endswith("all_reduce"):
+            counts |= {word for e in each.args[:1] for word in _words_in(e)} - {"grad"}
+    for each in ast.walk(script.tree):
+        if isinstance(each, ast.BinOp | ast.AugAssign) and isinstance(each.op, ast.Div | ast.Mult):
+            parts = [each.left, each.right] if isinstance(each, ast.BinOp) else [each.value]
+        elif isinstance(each, ast.Call) and name_of(each.func).rstrip("_") in _SCALING:
+            parts = [*each.args]
+        else:
+            continue
+        if any(
+            _words_in(e) & counts or (isinstance(e, ast.Constant) and e.value == ranks)
+            for e in parts
+        ):
+            return True
+    return False
+
+
+def _pairs_of(assignment: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned with its value: `rank, world = a(), b()` are two."""
+    value = assignment.value
+    for target in assignment.targets:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts, strict=False)
+        else:
+            yield target, value
+
+
 #: functions of torch that take a tensor and read none of its elements
 _SHAPING = frozenset({"empty_like", "zeros_like", "ones_like", "chunk", "split", "unbind", "numel"})
 #: methods after which a call may be over

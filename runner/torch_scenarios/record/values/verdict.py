@@ -43,6 +43,8 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     #: what further runs compared, in words
     further: str = ""
+    #: what is no mistake by itself, and may be one
+    hints: tuple[str, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -55,10 +57,11 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
         return details + ("; not all could be seen" if self.failures else "")
 
     @property
-    def open_words(self) -> str:
-        """Which invariants could not be judged, in a line; nothing where all were."""
+    def remarks(self) -> tuple[str, ...]:
+        """What may be a mistake, and which invariants could not be judged: a line each."""
         codes = ", ".join(dict.fromkeys(self.open))
-        return f"not judged, as nothing of the kind was seen: {codes}" if codes else ""
+        left = f"not judged, as nothing of the kind was seen: {codes}"
+        return (*self.hints, left) if codes else self.hints
 
 
 def judge_folder(
@@ -87,6 +90,8 @@ def judge_folder(
     ]
     failures = tuple(dict.fromkeys(_failures(records)))
     found = replace(_join(verdict, judgement, details, failures), further=scope)
+    if scope:
+        found = replace(found, hints=())  # a further run has compared what they ask about
     if reason and found.verdict.status == "PASSED":
         unknown = replace(found.verdict, status="INCONCLUSIVE", reason=reason)
         return replace(found, verdict=unknown)
@@ -122,6 +127,7 @@ def _join(
         judged=len(judgement.judged),
         open=tuple(each for each in judgement.open if each not in judgement.judged),
         failures=failures,
+        hints=judgement.hints,
     )
 
 
@@ -206,6 +212,6 @@ def lines_of_values(values: ValueVerdict) -> list[str]:
         shown.append(
             f"  note: and {len(values.failures) - MOST_FAILURES} more failures of the witness"
         )
-    if values.open_words and values.verdict.status != "FAILED":
-        shown.append(f"  values: {values.open_words}")
+    if values.verdict.status != "FAILED":
+        shown += [f"  values: {each}" for each in values.remarks]
     return [*found, *shown]

@@ -50,18 +50,25 @@ from torch_scenarios.record.values.invariants.resumption import (
 )
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
 from torch_scenarios.record.values.invariants.start import find_early_copies
-from torch_scenarios.record.values.invariants.sums import find_sums_of_replicas
+from torch_scenarios.record.values.invariants.sums import (
+    find_sums_of_replicas,
+    tell_undivided_sums,
+)
 from torch_scenarios.record.values.invariants.ties import find_ties_apart
 from torch_scenarios.record.values.invariants.units import find_crossed_units
 from torch_scenarios.record.values.roles import Roles, find_stages
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """What the witness says: its findings, the invariants that were judged, those that were not."""
+    """What the witness says: its findings, the invariants that were judged, those that were not.
+
+    `hints` say what is no mistake by itself, and may be one.
+    """
 
     findings: tuple[ValueFinding, ...]
     judged: tuple[str, ...]
     open: tuple[str, ...]
+    hints: tuple[str, ...] = ()
 
 
 def judge_values(records: Records, roles: Roles) -> Judgement:
@@ -78,7 +85,8 @@ def judge_values(records: Records, roles: Roles) -> Judgement:
     kept = _keep_first_causes(found)
     order = {code: at for at, (code, *_) in enumerate(INVARIANTS)}
     kept.sort(key=lambda each: (not each.error, each.turn, order.get(each.code, 99)))
-    return Judgement(findings=tuple(kept), judged=tuple(judged), open=tuple(left))
+    hints = () if kept else tuple(tell_undivided_sums(records, roles))
+    return Judgement(findings=tuple(kept), judged=tuple(judged), open=tuple(left), hints=hints)
 
 
 #: what follows from another finding at the same turn or before: consequence -> causes

@@ -14,7 +14,7 @@ of a line. Constants and few elements may be equal by chance.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch_scenarios.record.values.format.event import WRAPPERS, CarriedReduction
 from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
@@ -27,7 +27,7 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_line,
 )
 from torch_scenarios.record.values.roles import Ranks, Roles, find_first_use, is_in_backward
-from torch_scenarios.record.values.source import scales_values
+from torch_scenarios.record.values.source import scales_by_ranks, scales_values
 from torch_scenarios.verdict.finding import ranks_text
 
 #: elements from which values are not equal by chance, and sums at one line that are enough
@@ -50,6 +50,42 @@ def find_sums_of_replicas(records: Records, roles: Roles) -> Iterator[ValueFindi
         if (found := _find_sum_of_outputs(records, ranks)) is not None:
             yield found
             return
+
+
+def tell_undivided_sums(records: Records, roles: Roles) -> Iterator[str]:
+    """Yield that gradients are summed over data-parallel ranks, and go into the step as they are.
+
+    It is no finding: the loss may have been divided before, or the learning rate be meant for sums.
+    """
+    for ranks in roles.data:
+        if any(rank not in records for rank in ranks):
+            continue
+        record = records[ranks[0]]
+        sums = [call for call in record.calls if call.ranks == ranks and call.op == "sum"]
+        summed, place = _find_undivided(record, [call for call in sums if call.results])
+        if not summed or scales_by_ranks(record, place, len(ranks)):
+            continue
+        subject, verb = ("gradient", "is") if len(summed) == 1 else ("gradients", "are")
+        yield (
+            f"the {subject} of {list_names(summed)} {verb} summed over "
+            f"{ranks_text(ranks)}{tell_line(record, place)} and not divided afterwards: where the "
+            f"mean is meant, divide by {len(ranks)}; `--redeal world` compares with fewer ranks"
+        )
+        return
+
+
+def _find_undivided(record: ValueRecord, sums: Sequence[CarryingCall]) -> tuple[list[str], int]:
+    """Return the parameters whose gradients a step takes as a sum left them, and the sum's line."""
+    names: dict[str, int] = {}
+    for step in record.steps[:1]:
+        for call in (each for each in sums if each.at < step.at):
+            first = call.tensors[0]
+            if first.carries != "gradient" or len(first.parameters) != 1:
+                continue
+            (number,) = first.parameters
+            if step.gradients.get(number) == call.results[0]:
+                names[record.parameters[number].name] = call.place
+    return [*names], next(iter(names.values()), -1)
 
 
 def _find_sum_of_sums(records: Records, ranks: Ranks) -> ValueFinding | None:
