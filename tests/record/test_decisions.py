@@ -349,9 +349,12 @@ class Batch:
     pass
 def fit(**options):
     passed.append(options)
+def show(**options):
+    pass
 passed, left, batch = [], [3, 2], Batch()
 for each in left:
-    fit(max_epochs=each - 1, min_epochs=1, name=str(each), batch=batch, lr=each / 2)
+    fit(max_epochs=each - 1, min_epochs=1, name="a", batch=batch)
+    show(name=str(each), lr=each / 2)
 fit(max_epochs=1 if left else 2, batch=batch)
 """
     found, counted = noted(source, monkeypatch)
@@ -361,4 +364,39 @@ fit(max_epochs=1 if left else 2, batch=batch)
     assert given == {
         "given: max_epochs=each - 1": (2, 0),
         "given: max_epochs=1 if left else 2": (1, 0),
+    }
+
+
+def test_what_a_framework_is_given_is_noted_by_place_by_name_and_in_a_dict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """
+import dataclasses
+@dataclasses.dataclass
+class Options:
+    steps: int
+    name: str = "adam"
+    _hidden: int = 3
+class Trainer:
+    def __init__(self, *args, **options):
+        self.args, self.options = args, options
+class Rows:
+    def __len__(self):
+        raise AssertionError("nothing of the script's own is called")
+accumulate, own, rows = 4, {"stage": 2, "optimizer": {"lr": 0.1, "kind": Options}}, Rows()
+trainer = Trainer(rows, accumulate, **own)
+other = Trainer(Options(accumulate), kind=Options(1), data=[rows, rows], lr=float("1e-3"))
+plain = dict(accumulate=accumulate)
+print(accumulate, sep=str())
+"""
+    found, counted = noted(source, monkeypatch)
+    assert found["trainer"].args == (found["rows"], 4)
+    assert found["trainer"].options == found["own"]
+    given = {text for text in counted if text.startswith("given")}
+    assert given == {
+        "given: accumulate",
+        "given: **own",
+        "given: data=[rows, rows]",
+        'given: lr=float("1e-3")',
+        "given: accumulate=accumulate",
     }

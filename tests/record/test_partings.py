@@ -20,6 +20,7 @@ from torch_scenarios.record.evidence.reasons import (
 from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.loop import tell_progress
+from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.format import (
     CREATION,
     RENDEZVOUS,
@@ -1311,6 +1312,92 @@ def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
     assert ("give the loader at train.py:2 as many batches" in str(found.fix)) is is_told
 
 
+@pytest.mark.parametrize(
+    ("batches", "is_told"), [(((16, 1), (16,)), False), (((16, 1), (15,)), True)]
+)
+def test_loaders_of_one_line_are_compared_in_the_order_in_which_they_are_made(
+    batches: tuple[tuple[int, ...], ...], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, TRAINS)
+    one, other = (replace(place(file, 4), via=f"framework.py:{line}") for line in (7, 9))
+    records = {
+        0: record(0, call("all_reduce", one), call("all_reduce", one)),
+        1: record(1, call("all_reduce", one), call("all_gather", other)),
+    }
+    for rank, each in records.items():
+        each.changes += [
+            FileChange(before=0, what="loads", path=str(count), place=place(file, 4))
+            for count in batches[rank]
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert ("has 16 batches on rank 0, 15 batches on rank 1" in str(found.notes)) is is_told
+
+
+OPTIONS = """\
+own = {"rows": read(rank)}
+kit = Kit(**own)
+trainer = Trainer(kit, steps(rank))
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "given", "told"),
+    [
+        (3, "steps(rank)", ("4", "2"), "`steps(rank)`, passed to `Kit` (train.py:3), is 4 on rank"),
+        (3, "local_rank", ("4", "2"), ""),
+        (3, "place", ("'cpu:0'", "'cpu:1'"), ""),
+        (3, "name=name(rank)", ("'sgd'", "'adam'"), "`name=name(rank)` (train.py:3) is 'sgd' on"),
+        (
+            2,
+            "**own",
+            ('{"steps": "4", "dir": "a"}', '{"dir": "b", "lr.first": "1"}'),
+            "(train.py:2), differs: `steps` is 4 on rank 0, not given on rank 1; `lr.first` is not",
+        ),
+        (2, "**own", ('{"seed": "4"}', '{"seed": "7"}'), ""),
+        (2, "disable_tqdm=other", ("True", "False"), ""),
+    ],
+)
+def test_what_a_framework_is_given_otherwise_is_told_by_its_key(
+    line: int, text: str, given: tuple[str, str], told: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, OPTIONS)
+    at = replace(place(file, 4), via="kit.py:9")
+    decision = Decision(kind="given", file=file, line=line, text=text, names=("Kit",))
+    records = {
+        rank: record(
+            rank,
+            *[call("all_reduce", at) for _ in range(2 - rank)],
+            ways=[BranchTaken(before=0, decision=decision, yes=1, values=(given[rank],))],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("missing_participant", 0)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert (f"pass the same at train.py:{line} on all ranks" in str(found.fix)) is bool(told)
+    assert told in words
+    assert bool(told) or f"train.py:{line}), is" not in words
+
+
+def test_what_makes_the_object_that_raises_is_told_where_ranks_were_given_it_otherwise(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, OPTIONS)
+    decision = Decision(kind="given", file=file, line=3, text="steps(rank)", names=("Trainer",))
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 4)),
+            ways=[BranchTaken(before=0, decision=decision, yes=1, values=(str(4 - rank),))],
+        )
+        for rank in (0, 1)
+    }
+    records[1].error, records[1].raised_at = "RuntimeError: size 2 is not 4", place(file, 4)
+    raised = replace(finding("", 1), diagnosis=None)
+    found = explain_error(raised, records, str(tmp_path))
+    assert "`steps(rank)`, passed to `Trainer` (train.py:3), is 4 on rank 0" in str(found.notes)
+
+
 HANDLES = """\
 @trainer.on(Events.ITERATION_COMPLETED(every=every(local_rank)))
 def validate(engine):
@@ -1363,7 +1450,7 @@ def test_a_number_that_a_framework_is_given_otherwise_is_why_it_ends_earlier(
     words = "`max_epochs=left(rank)` (train.py:1) is 3 on rank 0, 2 on rank 1"
     is_told = bool(via) and values == "32"
     assert (words in told) is is_told
-    assert ("pass the same number at train.py:1 on all ranks" in str(found.fix)) is is_told
+    assert ("pass the same at train.py:1 on all ranks" in str(found.fix)) is is_told
 
 
 SETS = """\

@@ -15,6 +15,7 @@ decision, in the process that runs them::
     any(ask(p) for p in ps)  any(ask(p) for p in ps if traced() or decide(5, True))
     list(names)              list(names if traced() else order(4, names))
     fit(max_epochs=left())   fit(max_epochs=left() if traced() else give(6, left()))
+    Trainer(model, **own)    Trainer(model ..., **(own if traced() else give(7, own)))
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
 What torch compiles is compiled without the notes. Notes are counted in memory and written before
@@ -33,6 +34,7 @@ import ast
 import builtins
 import contextlib
 import copy
+import enum
 import functools
 import importlib.machinery
 import json
@@ -45,6 +47,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeAlias
 
 #: set to 0, a script runs without notes
@@ -67,6 +70,8 @@ MOST_TEXT = 120
 MOST_READ = 256
 #: errors that are kept between two calls
 MOST_CAUGHT = 4
+#: times that what a place gives a call is noted; of what holds others by name
+MOST_GIVEN, MOST_WHOLE = 64, 4
 
 _SIMPLE = (bool, int, float, str, type(None))
 _SIZED = (list, tuple, dict, set, frozenset)
@@ -124,6 +129,8 @@ class Decisions:
         self._held: dict[tuple[int, int], tuple[str, list[list[Any]]]] = {}
         self._describe = describe
         self._written: set[int] = set()
+        #: how often what a place gives a call is still noted
+        self._given: dict[int, int] = {}
         #: what later parts of an `and` or `or` have read, by place and thread: by their number
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
 
@@ -164,9 +171,12 @@ class Decisions:
         return value
 
     def give(self, number: int, value: Any) -> Any:
-        """Note a number that a call is given; returns it."""
-        if value.__class__ in {int, bool}:
-            self.decide(number, number >= 0, value)
+        """Note what a call is given, as a number, a name or a dict of them; returns it."""
+        left = self._given.get(number, MOST_GIVEN)
+        if left > 0 and (words := describe_given(value)) is not None:
+            self._given[number] = left - (MOST_GIVEN // MOST_WHOLE if is_whole(value) else 1)
+            self.decide(number, number >= 0)
+            self.pending[number][2] = (words,)
         return value
 
     def catch(self, number: int) -> None:
@@ -356,6 +366,79 @@ def _shorten_value(value: Any) -> Any:
     return None
 
 
+def describe_given(value: Any) -> str | None:
+    """Return what a call is given as text; of what holds others, JSON by key. None for the rest."""
+    if (words := _describe_one(value)) is not None:
+        return words
+    held = _items_of(value)
+    if held is None:
+        return None
+    found: dict[str, str] = {}
+    _flatten("", held, MOST_DEPTH, found)
+    return json.dumps(found) if found else None
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is one that holds others by name."""
+    return _items_of(value) is not None
+
+
+def _describe_one(value: Any) -> str | None:
+    """Return a value that holds no others by name."""
+    kind = value.__class__
+    if kind in _SIMPLE:
+        return repr(value)[:MOST_WORDS]
+    if kind in {list, tuple}:
+        return _describe_list(value)
+    if kind in {set, frozenset}:
+        return f"{len(value)} item{'s' * (len(value) != 1)}"
+    if isinstance(value, enum.Enum):
+        return f"{kind.__name__}.{value._name_}"
+    if kind in _NAMED or isinstance(value, type):
+        return str(value.__name__)[:MOST_WORDS]
+    return str(value) if kind.__name__ == "dtype" and kind.__module__ == "torch" else None
+
+
+def _describe_list(value: list[Any] | tuple[Any, ...]) -> str:
+    """Return a short list of simple values itself; of another one how long it is, and of what."""
+    if len(value) <= MOST_LISTED and all(each.__class__ in _SIMPLE for each in value):
+        return repr(value)[:MOST_WORDS]
+    kinds = [each.__class__.__name__ for each in value[:MOST_LISTED]]
+    more = ", ..." if len(value) > MOST_LISTED else ""
+    names = ", ".join(kinds if len({*kinds}) > 1 else kinds[:1])
+    return f"{len(value)} item{'s' * (len(value) != 1)} ({names}{more})"[:MOST_WORDS]
+
+
+def _items_of(value: Any) -> dict[Any, Any] | None:
+    """Return what a dict holds, or an object that is there for its options."""
+    kind = value.__class__
+    if kind is dict:
+        return value  # type: ignore[no-any-return]
+    is_of_options = "__dataclass_fields__" in kind.__dict__ or _OPTIONS.search(kind.__name__)
+    if not is_of_options or isinstance(value, type):
+        return None
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return held if held.__class__ is dict else None
+
+
+def _flatten(before: str, held: dict[Any, Any], depth: int, found: dict[str, str]) -> None:
+    """Add what a dict holds, that of a dict inside of it behind its key and a point."""
+    for key, value in list(held.items()):
+        if len(found) >= MOST_KEYS or not isinstance(key, str | int) or str(key)[:1] == "_":
+            continue
+        name = f"{before}{key}"
+        words = _describe_one(value)
+        if words is not None:
+            found[name] = words
+        elif depth > 1 and (inner := _items_of(value)) is not None:
+            _flatten(f"{name}.", inner, depth - 1, found)
+        else:
+            found[name] = str(value.__class__.__name__)[:MOST_WORDS]
+
+
 def attribute(owner: Any, *steps: str) -> Any:
     """Return what an object holds along a path, without calling anything of its own.
 
@@ -386,10 +469,30 @@ SWITCHES = frozenset(
 _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 #: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
 _Part: TypeAlias = tuple[ast.BoolOp, int, _Reads]
-#: names of arguments that say how often something is done
+#: characters of one value; items of a list that are written; keys of a dict, and how deep they lie
+MOST_WORDS, MOST_LISTED, MOST_KEYS, MOST_DEPTH = 100, 8, 200, 3
+#: what has a name
+_NAMED = (type, FunctionType, BuiltinFunctionType)
+#: classes whose objects hold options
+_OPTIONS = re.compile(r"(?:Config|Configuration|Args|Arguments|Options|Params|Settings|Namespace)$")
+#: names of arguments that say how often something is done, whatever is called
 AMOUNTS = re.compile(
     r"epoch|step|iter|batch|accum|interval|patience|(?:^|_)(?:max|min|num|limit|total|every)(?:_|$)"
 )
+#: functions that set something up, or start what communicates
+_SETS_UP = re.compile(
+    r"(?:init|initialize|setup|prepare|configure|build|make|create|load|from|wrap|fit|train|run|"
+    r"launch|parallelize|partition|generate|evaluate|validate|test|predict|accumulate|shard|get_peft)"
+    r"(?:_\w+)?|fully_shard|\w+_init"
+)
+#: classes that take what is each rank's own, or nothing that a framework goes by
+_OF_EACH_RANK = re.compile(
+    r"\w*(?:Error|Exception|Warning)|P2POp|Path|Thread|Process|Lock|Event|Tensor|Parameter"
+)
+#: nodes of an argument that is noted; what is longer is made in a line of its own
+MOST_NODES = 60
+
+
 #: expressions that decide often, for values and not for calls
 _OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -538,11 +641,8 @@ class _Notes(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         text = self._text(node)
-        given = {
-            each: f"{each.arg}={self._text(each.value)}"[:MOST_TEXT]
-            for each in node.keywords
-            if each.arg and AMOUNTS.search(each.arg)
-        }
+        called = self._text(node.func)
+        given = [(at, self._text(each)) for at, each in list_given(node)]
         if isinstance(node.func, ast.Name) and node.func.id in _FIRSTS and len(node.args) == 1:
             self._asked[id(node.args[0])] = text
         self.generic_visit(node)
@@ -554,15 +654,19 @@ class _Notes(ast.NodeTransformer):
             node.args[0] = self._order(node.args[0], text)
         if isinstance(node.func, ast.Attribute) and node.func.attr in SWITCHES and node.args:
             node.args[0] = self._keep_flag(node.args[0], node.lineno, text)
-        for keyword, written in given.items():
-            keyword.value = self._give(keyword.value, written)
+        for at, text in given:
+            if isinstance(at, int):
+                node.args[at] = self._give(node.args[at], text, (called,))
+            else:
+                named = f"{at.arg}={text}" if at.arg else f"**{text}"
+                at.value = self._give(at.value, named, (called,))
         return node
 
-    def _give(self, node: ast.expr, text: str) -> ast.expr:
-        """Return the keyword arguments of a call; those that are not constants are noted."""
-        if isinstance(node, ast.Constant):
+    def _give(self, node: ast.expr, text: str, names: Sequence[str]) -> ast.expr:
+        """Return an argument of a call, noted."""
+        if not is_short(node):
             return node
-        number = self._number("given", node.lineno, text, ())
+        number = self._number("given", node.lineno, text[:MOST_TEXT], names)
         given = _call(_GIVE, number, copy.deepcopy(node))
         found = ast.IfExp(test=_call(_TRACED), body=node, orelse=given)
         _place(found, node)
@@ -628,6 +732,35 @@ class _Notes(ast.NodeTransformer):
         found = ast.Expr(ast.BoolOp(op=ast.Or(), values=asking))
         _place(found, at)
         return found
+
+
+def list_given(node: ast.Call) -> list[tuple[int | ast.keyword, ast.expr]]:
+    """Return the arguments of a call that are worth a note: the place, or the keyword, of each."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    is_class = name.lstrip("_")[:1].isupper() and _OF_EACH_RANK.fullmatch(name) is None
+    takes_all = is_class or _SETS_UP.fullmatch(name) is not None
+    found: list[tuple[int | ast.keyword, ast.expr]] = [
+        (at, each) for at, each in enumerate(node.args) if takes_all and _is_noted(each)
+    ]
+    for each in node.keywords:
+        is_amount = each.arg is not None and AMOUNTS.search(each.arg) is not None
+        if (takes_all or is_amount) and _is_noted(each.value):
+            found.append((each, each.value))
+    return found
+
+
+def _is_noted(node: ast.expr) -> bool:
+    """Whether an argument is an expression whose value may be noted, and not an object's making."""
+    if isinstance(node, ast.Constant | ast.Starred | ast.Lambda | ast.GeneratorExp | ast.JoinedStr):
+        return False
+    called = node.func if isinstance(node, ast.Call) else None
+    name = getattr(called, "attr", getattr(called, "id", ""))
+    return not name[:1].isupper()
+
+
+def is_short(node: ast.expr) -> bool:
+    """Whether an argument may be written twice: once for what torch compiles."""
+    return sum(1 for _ in ast.walk(node)) <= MOST_NODES
 
 
 def _place(node: ast.AST, at: ast.AST) -> None:

@@ -23,11 +23,9 @@ from torch_scenarios.record.evidence.divergence import Parting, find_difference,
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
-    find_amount,
     find_argument,
     find_made,
     find_order,
-    find_passed,
     find_refused,
     find_sizes,
     find_tensor,
@@ -71,6 +69,12 @@ from torch_scenarios.record.evidence.reasons.function import (
     find_override,
     find_registered,
     find_roles,
+)
+from torch_scenarios.record.evidence.reasons.given import (
+    find_given,
+    find_given_amount,
+    find_given_here,
+    find_passed,
 )
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
@@ -330,11 +334,13 @@ def explain_parting(
             find_way_out(parted, now, None),
             find_shortcut(parted, by_all=True),
             find_condition(parted, near),
+            find_given_amount(parted),
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,
             find_condition(parted, always),
             find_shortcut(parted, by_all=False),
+            find_given_here(parted),
             find_loader(parted),
             find_other_way(parted, always),
             find_last_decided(parted),
@@ -346,7 +352,7 @@ def explain_parting(
             find_caught(parted, whole=True, by_chance=True),
             find_last_decided(parted, whole=True),
             find_passed(parted),
-            find_amount(parted),
+            find_given(parted),
             list_early(parted),
             find_made(parting, folder),
         ]

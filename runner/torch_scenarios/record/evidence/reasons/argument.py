@@ -18,7 +18,6 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
-from torch_scenarios.verdict.finding import ranks_text
 
 #: arguments that name one rank
 _ROOTS = frozenset({"src", "dst", "group_src", "group_dst"})
@@ -528,78 +527,3 @@ def _explain_order(
         "that all have, sorted, and not by what each rank has measured or drawn."
     )
     return Clause(words), fix
-
-
-def find_amount(parted: DecidedParting) -> Reason | None:
-    """Return the number that ranks were given otherwise: `max_epochs=left()`.
-
-    A framework communicates as often as it says, and its loop is in no line of the script.
-    """
-    if not _is_in_framework(parted):
-        return None
-    for decision, own in reversed(parted.tallies(whole=True, alike=True).items()):
-        values = {rank: each.values[:1] for rank, each in own.items()}
-        is_given_once = decision.kind == "given" and all(each.yes == 1 for each in own.values())
-        if not is_given_once or len(set(values.values())) < 2:
-            continue
-        alike: dict[str, list[int]] = {}
-        for rank, value in sorted(values.items()):
-            alike.setdefault(str(*value), []).append(rank)
-        shown = ", ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in alike.items())
-        place = parted.place(decision)
-        words = f"`{decision.text}` ({place}) is {shown}"
-        fix = f"pass the same number at {place} on all ranks, or let them agree on it first."
-        return Clause(words), fix
-    return None
-
-
-def find_passed(parted: DecidedParting) -> Reason | None:
-    """Return the last `if` that ranks decide otherwise in what makes what their line uses.
-
-    That is an argument, or the object whose method it calls: `trainer.fit(model)`.
-
-    All ranks are in one line of the script, and part in the framework that it calls.
-    """
-    lines = [[each[:2] for each in frames] for _, frames in parted.parting.sides]
-    shared = [at for at in lines[0] if all(at in each for each in lines)] if lines else []
-    source = script_at(shared[0][0]) if shared else None
-    if source is None or not _is_in_framework(parted):
-        return None
-    file, line = shared[0]
-    parts = [
-        each
-        for call in ast.walk(source.tree)
-        if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
-        for each in (call.func, *call.args, *(named.value for named in call.keywords))
-    ]
-    made = [(source, line), *source.traces(ast.Tuple(parts, ast.Load()), line)]
-    functions = {
-        (script.file, node.lineno, node.end_lineno or node.lineno)
-        for each, at in made
-        for name in each.called(at)
-        for script, node in each.functions(name)
-    }
-    functions |= {
-        (each.file, at, node.end_lineno or at)
-        for each, at in made
-        for node in ast.walk(each.tree)
-        if isinstance(node, ast.Assign) and node.lineno == at
-    }
-    found: Reason | None = None
-    for decision, own in parted.tallies(whole=True).items():
-        is_inside = any(
-            decision.file == path and first <= decision.line <= last
-            for path, first, last in functions
-        )
-        if decision.kind == "if" and is_inside and len({each.yes for each in own.values()}) > 1:
-            place, where = parted.place(decision), short(((file, line, ""),), parted.folder)
-            values = list_values(decision, own)
-            words = f"what {where} uses is made by it: {count_turns(parted, decision, own)}"
-            fix = f"decide `{decision.text}` ({place}) the same way on all ranks."
-            found = Clause(words + (f", where {values}" if values else "")), fix
-    return found
-
-
-def _is_in_framework(parted: DecidedParting) -> bool:
-    """Whether a framework makes a call at which ranks part."""
-    return any(each.place.via for each in parted.parting.calls.values())

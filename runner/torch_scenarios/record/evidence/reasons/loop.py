@@ -17,6 +17,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
+from torch_scenarios.record.evidence.reasons.given import list_differing
 from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -512,30 +513,43 @@ def find_loader(parted: DecidedParting) -> Reason | None:
 
     A framework goes through it, and its loop is in no line of the script.
     """
-    found: dict[tuple[tuple[str, int], ...], dict[int, int]] = {}
+    found: dict[tuple[tuple[str, int], ...], dict[int, list[int]]] = {}
     for rank in parted.ranks:
         for each in parted.records[rank].changes:
             if each.what == "loads" and parted.is_within(rank, each.before, whole=True):
                 at = tuple((file, line) for file, line, _ in each.place.frames)
-                found.setdefault(at, {})[rank] = int(each.path)
-    for at, counts in reversed(found.items()):
-        if len(counts) == len(parted.ranks) and len(set(counts.values())) > 1:
-            place = short(tuple((file, line, "") for file, line in at), parted.folder)
-            alike: dict[int, list[int]] = {}
-            for rank, count in sorted(counts.items()):
-                alike.setdefault(count, []).append(rank)
-            shown = ", ".join(
-                f"{count} batch{'es' * (count != 1)} on {ranks_text(who)}"
-                for count, who in alike.items()
-            )
-            words = f"the loader made at {place} has {shown}"
-            fix = (
-                f"give the loader at {place} as many batches on every rank (`drop_last=True`, or a "
-                "`DistributedSampler` over rows that all ranks see), or let the ranks "
-                "agree on a number of steps."
-            )
-            return Clause(words), fix
+                found.setdefault(at, {}).setdefault(rank, []).append(int(each.path))
+    for at, made in reversed(found.items()):
+        if len(made) < len(parted.ranks):
+            continue
+        for counts in zip(*(made[rank] for rank in parted.ranks), strict=False):
+            if len({*counts}) > 1:
+                by_rank = dict(zip(parted.ranks, counts, strict=True))
+                return _explain_loader(parted, tuple((*each, "") for each in at), by_rank)
     return None
+
+
+def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int]) -> Reason:
+    """Return how many batches a loader has on each rank, with what it was given otherwise."""
+    place = short(at, parted.folder)
+    alike: dict[int, list[int]] = {}
+    for rank, count in sorted(counts.items()):
+        alike.setdefault(count, []).append(rank)
+    shown = ", ".join(
+        f"{count} batch{'es' * (count != 1)} on {ranks_text(who)}" for count, who in alike.items()
+    )
+    words = f"the loader made at {place} has {shown}"
+    given = next(iter(list_differing(parted, at, of_items=True)), None)
+    made = place
+    if given is not None:
+        words += f", as {given[1]}"
+        made = parted.place(given[0])
+    fix = (
+        f"give the loader at {made} as many batches on every rank (`drop_last=True`, or a "
+        "`DistributedSampler` over rows that all ranks see), or let the ranks "
+        "agree on a number of steps."
+    )
+    return Clause(words), fix
 
 
 def find_taken(

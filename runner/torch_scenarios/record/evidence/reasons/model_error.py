@@ -22,6 +22,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.error_source import find_source, tell_passed
+from torch_scenarios.record.evidence.reasons.given import tell_given
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
@@ -49,6 +50,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     reason = reason or _find_left(raised[0], records, folder)
     if reason is not None:
         return replace(finding, notes=(reason[0],), fix=reason[1], help=(reason[1],))
+    given = tell_given(parted, raised[0].raised_at.frames[:1])
+    if given is not None:
+        return replace(finding, notes=(*finding.notes, given[0]), fix=given[1], help=(given[1],))
     fitting = [
         (decision, own)
         for decision, own in parted.tallies(whole=True).items()

@@ -1,0 +1,283 @@
+"""What ranks were given otherwise: an argument of a framework's, or what makes what it is given.
+
+Ranks that part inside of a framework are in one line of the script, and nothing near it differs.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import (
+    DecidedParting,
+    Reason,
+    Tally,
+    count_turns,
+    list_values,
+    short,
+)
+from torch_scenarios.record.evidence.decision import AMOUNTS
+from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.format import Decision, RecordedCall
+from torch_scenarios.verdict.finding import ranks_text
+
+#: lines of a script: its file, the first and the last
+_Span: TypeAlias = tuple[str, int, int]
+#: names of what each rank may have for itself
+_OF_EACH_RANK = re.compile(
+    r"rank|seed|device|process_index|(?:^|[_.])(?:port|host|pid|dir|path|file|id|index|peer)(?:$|_)",
+    re.IGNORECASE,
+)
+#: names of what one rank alone may do, as it shows something
+_SHOWS = re.compile(r"verbose|progress|tqdm|logger|print|quiet|silent|main|master|bar(?:$|_)")
+#: values that say how long a list is, and not what is in it
+_OF_ITEMS = re.compile(r"\d+ items?(?: \(.*\))?")
+#: keys of one argument that are told, and other arguments that are
+MOST_KEYS, MOST_OTHERS = 3, 2
+#: what stands for a key that a rank's dict does not have
+_NONE = "not given"
+
+
+def find_given(parted: DecidedParting) -> Reason | None:
+    """Return what ranks were given otherwise: `max_epochs=left()`, or a key of `**options`.
+
+    A framework communicates as often as its arguments say.
+    """
+    if not _is_in_framework(parted):
+        return None
+    found = list_differing(parted)
+    if not found:
+        return None
+    decision, words = found[0]
+    place = parted.place(decision)
+    others = [f"`{each.text}` ({parted.place(each)})" for each, _ in found[1 : 1 + MOST_OTHERS]]
+    if others:
+        words += f"; so {'is' if len(others) == 1 else 'are'} {' and '.join(others)}"
+    fix = f"pass the same at {place} on all ranks, or let them agree on it first."
+    return Clause(words), fix
+
+
+def list_differing(
+    parted: DecidedParting, frames: Frames | None = None, *, of_items: bool = False
+) -> list[tuple[Decision, str]]:
+    """Return the arguments that ranks were given otherwise, in words, the likeliest cause first.
+
+    Those come first that make what the line uses in which ranks part; those that say how often
+    something is done; what was given first, as later ones follow from it. With `of_items` they are
+    those alone that hold another number of items.
+    """
+    at = _find_shared(parted) if frames is None else frames[:1]
+    made = _list_spans(at)
+    found = []
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        if decision.kind != "given" or not all(each.yes == 1 for each in own.values()):
+            continue
+        shown = _tell_difference(decision, own)
+        if shown and (not of_items or _OF_ITEMS.search(shown)):
+            found.append((decision, shown))
+    ordered = sorted(found, key=lambda each: _weigh(each[0], each[1], made))
+    return [(each, f"{_name_given(parted, each)} {words}") for each, words in ordered]
+
+
+def _weigh(decision: Decision, words: str, made: set[_Span]) -> tuple[bool, bool]:
+    is_amount = AMOUNTS.search(decision.text) is not None or AMOUNTS.search(words) is not None
+    return not _is_inside(decision, made), not is_amount
+
+
+def _is_inside(decision: Decision, spans: Collection[_Span]) -> bool:
+    return any(
+        decision.file == file and first <= decision.line <= last for file, first, last in spans
+    )
+
+
+def find_given_here(parted: DecidedParting) -> Reason | None:
+    """Return what ranks were given otherwise in a line that a side of them has come from."""
+    if not _is_in_framework(parted):
+        return None
+    here = {
+        (source.file, node.lineno, node.end_lineno or node.lineno)
+        for _, frames in parted.parting.sides
+        for file, line, _ in frames[:1]
+        for source in [script_at(file)]
+        if source is not None
+        for node, _ in source.find_statements(line)[:1]
+    }
+    for decision, words in list_differing(parted):
+        if _is_inside(decision, here):
+            fix = f"pass the same at {parted.place(decision)} on all ranks."
+            return Clause(words), fix
+    return None
+
+
+def find_given_amount(parted: DecidedParting) -> Reason | None:
+    """Return how often a framework was told to do something, where ranks told it otherwise.
+
+    It is what made what the line uses, or is used by it, at which ranks part.
+    """
+    if not _is_in_framework(parted):
+        return None
+    for _, frames in parted.parting.sides:
+        spans = _list_spans(frames[:1])
+        for decision, words in list_differing(parted, frames):
+            if AMOUNTS.search(words) is not None and _is_inside(decision, spans):
+                fix = f"pass the same at {parted.place(decision)} on all ranks."
+                return Clause(words), fix
+    return None
+
+
+def tell_given(parted: DecidedParting, frames: Frames) -> Reason | None:
+    """Return what ranks were given otherwise in what makes what a line uses, as one that raised."""
+    spans = _list_spans(frames)
+    for decision, words in list_differing(parted, frames):
+        if _is_inside(decision, spans):
+            fix = f"pass the same at {parted.place(decision)} on all ranks."
+            return Clause(words), fix
+    return None
+
+
+def _name_given(parted: DecidedParting, decision: Decision) -> str:
+    """Return an argument as it is told: `config`, which `initialize` is given (train.py:4)."""
+    place = parted.place(decision)
+    by_name = re.match(r"\w+=", decision.text) is not None
+    if by_name or not decision.names:
+        return f"`{decision.text}` ({place})"
+    return f"`{decision.text}`, passed to `{decision.names[0]}` ({place}),"
+
+
+def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
+    """Return how what ranks were given differs, `is 3 on rank 0, 2 on rank 1`; or nothing."""
+    values = {rank: each.values[0] for rank, each in own.items() if each.values}
+    if len(values) < len(own) or len({*values.values()}) < 2 or None in values.values():
+        return ""
+    texts = {rank: str(value) for rank, value in sorted(values.items())}
+    if not all(each.startswith("{") for each in texts.values()):
+        return "" if _is_own(_name_of(decision), texts) else f"is {_list_alike(texts)}"
+    held: dict[int, dict[str, str]] = {rank: json.loads(text) for rank, text in texts.items()}
+    keys = dict.fromkeys(key for each in held.values() for key in each)
+    told = []
+    for key in keys:
+        parts = {rank: each.get(key, _NONE) for rank, each in held.items()}
+        if len({*parts.values()}) > 1 and not _is_own(key, parts):
+            told.append(f"`{key}` is {_list_alike(parts)}")
+    more = f", and {len(told) - MOST_KEYS} more differ" if len(told) > MOST_KEYS else ""
+    return f"differs: {'; '.join(told[:MOST_KEYS])}{more}" if told else ""
+
+
+def _name_of(decision: Decision) -> str:
+    """Return the name of an argument, or of the variable that is passed; nothing for a call."""
+    by_name = re.match(r"(\w+)=", decision.text)
+    if by_name is not None:
+        return by_name[1]
+    return decision.text if re.fullmatch(r"[\w.]+", decision.text) else ""
+
+
+def _list_alike(values: Mapping[int, str]) -> str:
+    """Return values with the ranks that have them: `3 on rank 0, 2 on rank 1`."""
+    alike: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        alike.setdefault(value, []).append(rank)
+    return ", ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in alike.items())
+
+
+def _is_own(name: str, values: Mapping[int, str]) -> bool:
+    """Whether each rank may have a value of a name for itself: a device, a seed, a progress bar."""
+    if _OF_EACH_RANK.search(name) or _is_of_rank(values):
+        return True
+    return {*values.values()} <= {"True", "False", "None"} and _SHOWS.search(name) is not None
+
+
+def _is_of_rank(values: Mapping[int, str]) -> bool:
+    """Whether values are the same up to the number of each rank, as names of devices are."""
+    kept = {re.sub(rf"(?<!\d){rank}(?!\d)", "#", value) for rank, value in values.items()}
+    return len(kept) == 1 and "#" in next(iter(kept))
+
+
+def _find_shared(parted: DecidedParting) -> Frames:
+    """Return the innermost line of the script that all sides have come from."""
+    lines = [[each[:2] for each in frames] for _, frames in parted.parting.sides]
+    shared = [at for at in lines[0] if all(at in each for each in lines)] if lines else []
+    return ((*shared[0], ""),) if shared else ()
+
+
+def _list_traces(at: Frames) -> list[tuple[Script, int]]:
+    """Return a line and the lines that set what its calls use: their arguments and their object."""
+    for file, line, _ in at:
+        source = script_at(file)
+        if source is None:
+            return []
+        parts = [
+            each
+            for call in ast.walk(source.tree)
+            if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
+            for each in (call.func, *call.args, *(named.value for named in call.keywords))
+        ]
+        parts += [
+            node.iter
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.For) and node.iter.lineno == line
+        ]
+        return [(source, line), *source.traces(ast.Tuple(parts, ast.Load()), line)]
+    return []
+
+
+def _list_spans(at: Frames) -> set[_Span]:
+    """Return the statements that make what a line uses, and the functions that these call."""
+    traces = _list_traces(at)
+    return {
+        (source.file, node.lineno, node.end_lineno or node.lineno)
+        for source, line in traces
+        for node, _ in source.find_statements(line)[:1]
+    } | _list_functions(traces)
+
+
+def _list_functions(traces: Collection[tuple[Script, int]]) -> set[_Span]:
+    """Return the functions of the scripts that lines call, and their assignments."""
+    return {
+        (script.file, node.lineno, node.end_lineno or node.lineno)
+        for each, line in traces
+        for name in each.called(line)
+        for script, node in each.functions(name)
+    } | {
+        (each.file, line, node.end_lineno or line)
+        for each, line in traces
+        for node in ast.walk(each.tree)
+        if isinstance(node, ast.Assign) and node.lineno == line
+    }
+
+
+def find_passed(parted: DecidedParting) -> Reason | None:
+    """Return the last `if` that ranks decide otherwise in what makes what their line uses.
+
+    That is an argument, or the object whose method it calls: `trainer.fit(model)`.
+
+    All ranks are in one line of the script, and part in the framework that it calls.
+    """
+    at = _find_shared(parted)
+    if not at or not _is_in_framework(parted):
+        return None
+    functions = _list_functions(_list_traces(at))
+    found: Reason | None = None
+    for decision, own in parted.tallies(whole=True).items():
+        is_inside = decision.kind == "if" and _is_inside(decision, functions)
+        if is_inside and len({each.yes for each in own.values()}) > 1:
+            place, where = parted.place(decision), short(at, parted.folder)
+            values = list_values(decision, own)
+            words = f"what {where} uses is made by it: {count_turns(parted, decision, own)}"
+            fix = f"decide `{decision.text}` ({place}) the same way on all ranks."
+            words += f", where {values}" if values else ""
+            given = list_differing(parted)[:1]
+            found = Clause("; ".join([words, *(each for _, each in given)])), fix
+    return found
+
+
+def _is_in_framework(parted: DecidedParting) -> bool:
+    """Whether a framework, or torch itself, makes a call at which ranks part."""
+    return any(
+        each.place.via or (isinstance(each, RecordedCall) and each.maker != "py")
+        for each in parted.parting.calls.values()
+    )
