@@ -396,6 +396,8 @@ def _describe_one(value: Any) -> str | None:
         return f"{kind.__name__}.{value._name_}"
     if kind in _NAMED or isinstance(value, type):
         return str(value.__name__)[:MOST_WORDS]
+    if kind.__name__ in {"Tensor", "Parameter"}:
+        return f"a tensor {list(value.shape)}"[:MOST_WORDS]
     return str(value) if kind.__name__ == "dtype" and kind.__module__ == "torch" else None
 
 

@@ -101,6 +101,17 @@ class Script:
                 found = node
         return found
 
+    def span(self, line: int) -> tuple[int, int]:
+        """Return the first and the last line of the innermost statement there, or of its head."""
+        first, last = line, line
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt) and node.lineno <= line:
+                body = getattr(node, "body", None)
+                end = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or line
+                if end >= line:
+                    first, last = node.lineno, end
+        return first, last
+
     def assigned(self, name: str, line: int) -> str:
         """Return the last assignment of a name before a line of its function; or nothing."""
         found = self.assignment(ast.Name(name), line)
@@ -335,10 +346,13 @@ class Script:
         ]
         return found[0] if len(found) == 1 else None
 
-    def traces(self, value: ast.expr, line: int) -> list[tuple[Script, int]]:
+    def traces(
+        self, value: ast.expr, line: int, *, in_parts: bool = False
+    ) -> list[tuple[Script, int]]:
         """Return the lines of all scripts that set what an expression reads, and what these read.
 
-        What a function gives is what its one `return` reads. The nearest lines come first.
+        What a function gives is what its one `return` reads. The nearest lines come first. With
+        `in_parts` what `a, b = c` sets is read from `c`.
         """
         found: dict[tuple[str, int], Script] = {}
         waiting: list[tuple[Script, ast.expr, int]] = [(self, value, line)]
@@ -349,7 +363,10 @@ class Script:
                     waiting.append((given[0], given[1].value or read, given[1].lineno))
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
-                where, at = source.held(node, before) or (source, source.assignment(node, before))
+                where, at = source.held(node, before) or (
+                    source,
+                    source.assignment(node, before, in_parts=in_parts),
+                )
                 at = at or source.constant(node, before)
                 if at and (where.file, at) not in found:
                     found[where.file, at] = where

@@ -37,10 +37,24 @@ _OF_EACH_RANK = re.compile(
 _SHOWS = re.compile(r"verbose|progress|tqdm|logger|print|quiet|silent|main|master|bar(?:$|_)")
 #: values that say how long a list is, and not what is in it
 _OF_ITEMS = re.compile(r"\d+ items?(?: \(.*\))?")
-#: keys of one argument that are told, and other arguments that are
+#: keys of one argument that are shown, and other arguments that are
 MOST_KEYS, MOST_OTHERS = 3, 2
 #: what stands for a key that a rank's dict does not have
 _NONE = "not given"
+
+
+def _tell_behind(parted: DecidedParting, decision: Decision) -> str:
+    """Return the `if` behind an argument that ranks were given otherwise; nothing without one."""
+    source = script_at(decision.file)
+    if source is None:
+        return ""
+    functions = _list_functions(_list_traces(((decision.file, decision.line, ""),)))
+    behind = ""
+    for each, own in parted.tallies(whole=True).items():
+        is_apart = each.kind == "if" and len({tally.yes for tally in own.values()}) > 1
+        if is_apart and _is_inside(each, functions):
+            behind = f"; behind it, {count_turns(parted, each, own)}"
+    return behind
 
 
 def find_given(parted: DecidedParting) -> Reason | None:
@@ -56,6 +70,7 @@ def find_given(parted: DecidedParting) -> Reason | None:
     decision, words = found[0]
     place = parted.place(decision)
     others = [f"`{each.text}` ({parted.place(each)})" for each, _ in found[1 : 1 + MOST_OTHERS]]
+    words += _tell_behind(parted, decision)
     if others:
         words += f"; so {'is' if len(others) == 1 else 'are'} {' and '.join(others)}"
     fix = f"pass the same at {place} on all ranks, or let them agree on it first."
@@ -100,22 +115,21 @@ def find_given_here(parted: DecidedParting) -> Reason | None:
     if not _is_in_framework(parted):
         return None
     here = {
-        (source.file, node.lineno, node.end_lineno or node.lineno)
+        (source.file, *source.span(line))
         for _, frames in parted.parting.sides
         for file, line, _ in frames[:1]
         for source in [script_at(file)]
         if source is not None
-        for node, _ in source.find_statements(line)[:1]
     }
     for decision, words in list_differing(parted):
         if _is_inside(decision, here):
             fix = f"pass the same at {parted.place(decision)} on all ranks."
-            return Clause(words), fix
+            return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
 
 def find_given_amount(parted: DecidedParting) -> Reason | None:
-    """Return how often a framework was told to do something, where ranks told it otherwise.
+    """Return how often a framework does something, where ranks have it do so otherwise.
 
     It is what made what the line uses, or is used by it, at which ranks part.
     """
@@ -126,7 +140,7 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
         for decision, words in list_differing(parted, frames):
             if AMOUNTS.search(words) is not None and _is_inside(decision, spans):
                 fix = f"pass the same at {parted.place(decision)} on all ranks."
-                return Clause(words), fix
+                return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
 
@@ -136,12 +150,12 @@ def tell_given(parted: DecidedParting, frames: Frames) -> Reason | None:
     for decision, words in list_differing(parted, frames):
         if _is_inside(decision, spans):
             fix = f"pass the same at {parted.place(decision)} on all ranks."
-            return Clause(words), fix
+            return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
 
 def _name_given(parted: DecidedParting, decision: Decision) -> str:
-    """Return an argument as it is told: `config`, which `initialize` is given (train.py:4)."""
+    """Return an argument as it is shown: `config`, which `initialize` is given (train.py:4)."""
     place = parted.place(decision)
     by_name = re.match(r"\w+=", decision.text) is not None
     if by_name or not decision.names:
@@ -159,13 +173,13 @@ def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
         return "" if _is_own(_name_of(decision), texts) else f"is {_list_alike(texts)}"
     held: dict[int, dict[str, str]] = {rank: json.loads(text) for rank, text in texts.items()}
     keys = dict.fromkeys(key for each in held.values() for key in each)
-    told = []
+    shown = []
     for key in keys:
         parts = {rank: each.get(key, _NONE) for rank, each in held.items()}
         if len({*parts.values()}) > 1 and not _is_own(key, parts):
-            told.append(f"`{key}` is {_list_alike(parts)}")
-    more = f", and {len(told) - MOST_KEYS} more differ" if len(told) > MOST_KEYS else ""
-    return f"differs: {'; '.join(told[:MOST_KEYS])}{more}" if told else ""
+            shown.append(f"`{key}` is {_list_alike(parts)}")
+    more = f", and {len(shown) - MOST_KEYS} more differ" if len(shown) > MOST_KEYS else ""
+    return f"differs: {'; '.join(shown[:MOST_KEYS])}{more}" if shown else ""
 
 
 def _name_of(decision: Decision) -> str:
@@ -221,18 +235,15 @@ def _list_traces(at: Frames) -> list[tuple[Script, int]]:
             for node in ast.walk(source.tree)
             if isinstance(node, ast.For) and node.iter.lineno == line
         ]
-        return [(source, line), *source.traces(ast.Tuple(parts, ast.Load()), line)]
+        return [(source, line), *source.traces(ast.Tuple(parts, ast.Load()), line, in_parts=True)]
     return []
 
 
 def _list_spans(at: Frames) -> set[_Span]:
     """Return the statements that make what a line uses, and the functions that these call."""
     traces = _list_traces(at)
-    return {
-        (source.file, node.lineno, node.end_lineno or node.lineno)
-        for source, line in traces
-        for node, _ in source.find_statements(line)[:1]
-    } | _list_functions(traces)
+    statements = {(source.file, *source.span(line)) for source, line in traces}
+    return statements | _list_functions(traces)
 
 
 def _list_functions(traces: Collection[tuple[Script, int]]) -> set[_Span]:
