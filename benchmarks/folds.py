@@ -106,7 +106,7 @@ def _rows() -> Iterator[MeasuredRow]:
             entry = call_of(collective, size, members)
             world_size = members[-1] + 1
             base, hop, peer = (
-                CollectiveTimes(each, world_size).of(entry)
+                CollectiveTimes(each, world_size, algorithm=about.get("algorithm")).of(entry)
                 for each in (plain, replace(plain, hop=1.0), replace(plain, peer=1.0))
             )
             launch = CollectiveTimes(machine, world_size).launch

@@ -54,7 +54,8 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
                 continue
             machine = topology(sets[name]["preset"])
             members = members_of(sets[name], machine, ranks, nodes)
-            times = CollectiveTimes(machine, members[-1] + 1)
+            forced = sets[name].get("algorithm")
+            times = CollectiveTimes(machine, members[-1] + 1, algorithm=forced)
             found = times.of(call_of(collective, size, members)).time
             if not sets[name].get("waited"):
                 found = max(found, times.launch)  # calls in a row

@@ -277,17 +277,27 @@ class Tuner(Struct, frozen=True):
     def on_part(self, part: float) -> Tuner:
         """Return the tuner of a group over nodes that has a part of the NICs of each.
 
-        It has the channels of these alone.
+        NCCL's search (`ncclTopoCompute` in src/graph/search.cc) raises the bandwidth of a ring in a
+        node and between nodes together, so that a ring has the channels of these NICs alone. That
+        of a tree in a node it raises on, up to twice that of the NICs, and that of NVLS has nothing
+        to do with them: two GPUs of each of two nodes are joined by NVLink as they were.
         """
-        return self if part == 1 else replace(self, channels=self._channels_on(part))
+        return self if part == 1 else replace(self, channels=dict(self._channels_on(part)))
 
-    def _channels_on(self, part: float) -> Mapping[str, Channels]:
-        found = {}
+    def _channels_on(self, part: float) -> Iterator[tuple[str, Channels]]:
         for name, each in self.channels.items():
-            count = max(1, round(each.count * part))
-            speed = each.count * part / count
-            found[name] = Channels(count, each.inside * speed, each.between * speed)
-        return found
+            if name in {NVLS, NVLS_TREE}:
+                yield name, Channels(each.count, each.inside, each.between * part)
+            else:
+                count = max(1, round(each.count * part))
+                speed = each.count * part / count
+                yield name, Channels(count, each.inside * speed, each.between * speed)
+        trees = self._find_channels(TREE)
+        assert trees is not None
+        count = max(1, round(trees.count * part))
+        between = trees.between * trees.count * part / count
+        inside = min(trees.inside * trees.count / count, 2 * between)
+        yield TREE, Channels(count, inside, between)
 
     def choices(
         self, collective: str, size: float, ranks: int, nodes: int
