@@ -48,9 +48,7 @@ def rows() -> Iterator[HeldOutRow]:
         for each in about["logs"]:
             ranks = each["ranks"]
             members = members_of(about, machine, ranks, each["nodes"])
-            times = CollectiveTimes(
-                machine, members[-1] + 1, algorithm=each.get("algorithm")
-            )
+            times = CollectiveTimes(machine, members[-1] + 1, algorithm=each.get("algorithm"))
             for size, measured in each["us"].items():
                 count = int(size[:-1]) * UNITS[size[-1]]
                 timing = times.of(call_of(each["collective"], count, members))

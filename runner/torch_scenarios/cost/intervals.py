@@ -30,7 +30,7 @@ OTHER, FARTHEST = 0.8, 2.2
 #: distance of a row of another kind of machine, which is asked where no row is of the kind itself
 OTHER_KIND = 1.0
 #: distance of a row of several nodes from a case in one node, where no NIC is on the way
-OTHER_LEVEL = 0.4
+OTHER_LEVEL = 0.8
 #: how far off a set counts at the most, in deviations that are expected of sets: a broken network
 #: is ten times too slow, and says little of the next one
 FAR_SET = 3.0

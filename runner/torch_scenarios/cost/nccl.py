@@ -368,7 +368,7 @@ class Tuner(Struct, frozen=True):
         if algorithm in {NVLS, NVLS_TREE}:
             bus = found.count * self._multicast(collective, algorithm, found, per_node, nodes)
             return bus * self._multicast_share(collective, algorithm, ranks, nodes)
-        bus = found.count * (found.inside if nodes <= 2 else found.between)
+        bus = found.count * self._channel(algorithm, found, nodes)
         row = gpu if nodes == 1 else int(self.cpu == "amd")
         ll_max = _find_row(self.constants.ll_max, row)[at]
         if algorithm == RING and protocol == LL:
@@ -388,6 +388,18 @@ class Tuner(Struct, frozen=True):
         if self.tree == "tree":
             bus *= 0.85
         return bus * 0.5
+
+    def _channel(self, algorithm: str, found: Channels, nodes: int) -> float:
+        """Return GB/s of a channel of a ring or a tree, as NCCL's search finds it.
+
+        Over two nodes it is that in a node, which is no more than that of the NICs in a ring, and
+        than twice that in a tree (`ncclTopoCompute` in src/graph/search.cc).
+        """
+        if nodes == 1:
+            return found.inside
+        if nodes == 2:
+            return min(found.inside, found.between * (2 if algorithm == TREE else 1))
+        return found.between
 
     def _scale_for_ll(self, collective: str, nodes: int) -> float:
         """Return what LL leaves of a ring's bandwidth."""
