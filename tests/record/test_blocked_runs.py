@@ -132,7 +132,7 @@ def test_a_program_that_waits_for_ranks_of_which_none_lives_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[Any, ...]
 ) -> None:
     """Where nothing is wrong in what they did, it may do something else now."""
-    for name in ("ENDLESS_S", "AGAIN_S", "QUIET_S"):
+    for name in ("LEFT_S", "AGAIN_S", "QUIET_S"):
         monkeypatch.setattr(live, name, 0.2)
     is_wrong = last == BARRIER
     folder = recorded(tmp_path / "a", (ALL_REDUCE, ALL_REDUCE), (ALL_REDUCE, last))

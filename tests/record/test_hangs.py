@@ -39,6 +39,7 @@ OPEN = {
     *("counts_in_the_store", "counts_the_files", "lock_of_an_extension", "worker_waits_for_a_lock"),
     "prefix_of_own",
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
+    "task_waits_for_its_pool",
     *("locks_in_two_orders", "thread_that_announces_dies", "producer_returns_early"),
 }
 
@@ -138,7 +139,9 @@ def test_what_a_fake_rank_waits_for_that_never_starts_is_told(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["lock_not_reentrant", "key_of_the_store", "prefetcher_dies"])
+@pytest.mark.parametrize(
+    "name", ["lock_not_reentrant", "key_of_the_store", "task_waits_for_its_pool"]
+)
 def test_a_run_whose_rank_waits_for_what_never_comes_is_ended(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

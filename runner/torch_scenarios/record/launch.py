@@ -326,7 +326,7 @@ def _run(
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     folder, strike = order["folder"], order["strike"]
     stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
-    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     faulthandler.enable(file=stack, all_threads=False)
     recorder = Recorder(
         folder,

@@ -27,7 +27,8 @@ from msgspec import Struct, field
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims, tell_nodes
-from torch_scenarios.record.evidence.process import read_program
+from torch_scenarios.record.evidence.process import ALONE, list_helpers, read_program
+from torch_scenarios.record.evidence.stack import has_own_threads, put_main_first, take_main
 from torch_scenarios.record.evidence.standstill import read_demand_s
 from torch_scenarios.record.findings import find_locked
 from torch_scenarios.record.format import (
@@ -69,9 +70,13 @@ IDLE_S = 1.5
 #: seconds without a movement after which the ranks outside of any call are named, live
 OUTSIDE_S = 20.0
 #: seconds without a movement after which a run is ended whose ranks wait for what never comes
-ENDLESS_S = 60.0
+ENDLESS_S = 20.0
 #: seconds between two looks at what such ranks wait for: a thread may die later
-ENDLESS_AGAIN_S = 30.0
+ENDLESS_AGAIN_S = 10.0
+#: seconds without a movement after which a program is ended that waits for ranks which have ended
+LEFT_S = 60.0
+#: characters of the stacks of a process
+MOST_STACK = 16_000
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -557,10 +562,19 @@ class _Watch:
         outside = [rank for rank in pids if not _is_inside(records[rank], pids[rank])]
         found = self._stacks({names[rank]: rank for rank in self._live()})
         stacks = {rank: found.get(rank, "") for rank in outside}
-        programs = {rank: read_program(pids[rank]) for rank in outside}
+        programs = self._read_programs(pids, outside, found)
         endless = self._asked.endless(records, stacks, programs)
         is_whole = bool(outside) and {*endless} == {*outside}
         return tuple(sorted(endless)) if is_whole and self._is_idle() else ()
+
+    def _read_programs(
+        self, pids: Mapping[int, int], outside: Sequence[int], stacks: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Return what ranks outside of any call have started, or that nobody else does anything."""
+        programs = {rank: read_program(pids[rank]) for rank in outside}
+        helpers = list_helpers(self._process.pid, [*pids.values()])
+        is_alone = not helpers and not any(map(has_own_threads, stacks.values()))
+        return {rank: each or (ALONE if is_alone else "") for rank, each in programs.items()}
 
     def _is_locked(self) -> bool:
         locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
@@ -704,7 +718,7 @@ class _Watch:
 
         It has started them (`mp.spawn`), and asks for what the one that came to nothing owes it.
         """
-        is_long = time.monotonic() - self._moved > ENDLESS_S
+        is_long = time.monotonic() - self._moved > LEFT_S
         waits = self._order.own_launcher and is_long and self._is_idle()
         return waits and self._asked.blocks(records)
 
@@ -775,11 +789,9 @@ class _Watch:
         ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
         ran.parent = self._take_parent()
         ran.locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
-        ran.programs = {
-            rank: program
-            for rank in self._live()
-            if (program := read_program(self._launch.pids[rank]))
-        }
+        pids = {rank: self._launch.pids[rank] for rank in self._live()}
+        programs = self._read_programs(pids, [*pids], ran.stacks)
+        ran.programs = {rank: program for rank, program in programs.items() if program}
         ran.launch = self._launch
         self.end_all(gently=not ran.interrupted)
         return ran
@@ -894,7 +906,8 @@ def take_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[int, str]:
     found = {}
     for rank, (_, path) in ranks.items():
         with suppress(OSError):
-            found[rank] = path.read_bytes()[before[rank] :].decode("utf-8", "replace")[:8000]
+            text = path.read_bytes()[before[rank] :].decode("utf-8", "replace")
+            found[rank] = put_main_first(text)[:MOST_STACK]
     return found
 
 
@@ -957,6 +970,7 @@ def stack_of(text: str, most: int = 8) -> Sequence[str]:
     >>> stack_of('Thread 1:\n  File "t.py", line 3 in wait\n  File "t.py", line 9 in <module>')
     ['File "t.py", line 3 in wait', 'File "t.py", line 9 in <module>']
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
+    own_lines = take_main(text).splitlines()
+    lines = [line.strip() for line in own_lines if line.strip().startswith("File ")]
     own = [line for line in lines if "torch_scenarios/record" not in line and "<frozen" not in line]
     return own[:most]

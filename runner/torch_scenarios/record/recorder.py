@@ -1763,6 +1763,6 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
     atexit.register(let_go)
     if os.environ.get(STACKS):
         stack = open(os.path.join(folder, f"rank-{rank:05d}.stack"), "w")  # noqa: SIM115
-        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
         faulthandler.enable(file=stack, all_threads=False)
     return recorder

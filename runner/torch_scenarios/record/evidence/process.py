@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.record.evidence.stack import PrintedThread, RankStack, StackFrame, main_thread
+from torch_scenarios.record.evidence.standstill import list_family
 from torch_scenarios.source.documents import DocumentError, decode_json, read_document
 
 #: bytes of an environment that are read
@@ -274,6 +275,8 @@ JOINS = "it uses torch with the rank's own RANK"
 FILLS = "what it prints has filled a pipe, from which the rank reads nothing"
 #: how the words for a process begin whose children have all ended
 ENDED = "what it has started has ended"
+#: where a rank has started nothing, and each other process of its job waits for it
+ALONE = "every other process of the job waits in a call"
 
 
 def read_program(pid: int) -> str:
@@ -315,6 +318,17 @@ def _list_ended(pid: int) -> list[int]:
                 elif not any("resource_tracker" in word for word in _command_of(child)):
                     return []
     return codes
+
+
+def list_helpers(pid: int, ranks: Collection[int]) -> list[int]:
+    """Return the processes that come from one, are no ranks, and run; without Python's tracker."""
+    found = []
+    for each in list_family(pid):
+        command = _command_of(each)  # nothing of a process that has ended
+        is_tracker = any("resource_tracker" in word for word in command)
+        if each != pid and each not in ranks and command and not is_tracker:
+            found.append(each)
+    return found
 
 
 def tell_command(pid: int) -> str:

@@ -259,9 +259,47 @@ def _read_threads(lines: Iterable[str]) -> dict[int, RankStack]:
     }
 
 
+#: what stands before each thread but the main one, where that comes first
+_NEXT_THREAD = "\n\nThread 0x"
+
+
+def put_main_first(text: str) -> str:
+    r"""Return the threads of a process, that which took the signal first: the main one.
+
+    >>> put_main_first("Thread 0x1 (...):\n  A\n\nCurrent thread 0x2 (...):\n  B")
+    'Stack (most recent call first):\n  B\n\nThread 0x1 (...):\n  A'
+    """
+    threads = [each.strip("\n") for each in text.split("\n\n")]
+    main = next((each for each in threads if each.startswith("Current thread ")), None)
+    if main is None:
+        return text
+    own = "Stack (most recent call first):\n" + main.partition("\n")[2]
+    return "\n\n".join([own, *(each for each in threads if each and each is not main)])
+
+
+def take_main(text: str) -> str:
+    """Return the stack of the main thread alone, of one that `put_main_first` has written."""
+    return text.partition(_NEXT_THREAD)[0]
+
+
+def read_threads(text: str) -> list[tuple[StackFrame, ...]]:
+    """Return the frames of the other threads of a process."""
+    _, *others = text.split(_NEXT_THREAD)
+    head = "Stack (most recent call first):\n"
+    return [read_stack(head + each.partition("\n")[2]) for each in others]
+
+
+def has_own_threads(text: str) -> bool:
+    """Whether a thread of a process but its main one runs the user's own code."""
+    return any(not is_foreign(each.filename) for frames in read_threads(text) for each in frames)
+
+
 def read_stack(text: str) -> tuple[StackFrame, ...]:
-    """Return the frames of one stack that faulthandler wrote, without those of the recorder."""
-    found = read_faults(text.splitlines()).get(0)
+    """Return the frames of one stack that faulthandler wrote, without those of the recorder.
+
+    It is that of the main thread where several are there.
+    """
+    found = read_faults(take_main(text).splitlines()).get(0)
     return tuple(
         each
         for each in (found.frames if found is not None else ())

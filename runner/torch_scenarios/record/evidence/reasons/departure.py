@@ -20,10 +20,15 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
-from torch_scenarios.record.evidence.process import ENDED, FILLS, JOINS
+from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import find_one_call, script_at
-from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
+from torch_scenarios.record.evidence.stack import (
+    StackFrame,
+    printed_place,
+    read_stack,
+    read_threads,
+)
 from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict.finding import ranks_text
@@ -56,6 +61,20 @@ def find_departure(parted: DecidedParting) -> Reason | None:
 
 #: what a rank waits for that takes something out of a queue of processes
 OF_QUEUE = "for another process to put something into its queue or pipe"
+
+#: what a rank waits for that has given a task to a pool of threads
+OF_POOL = "for a task of its pool"
+
+#: what a rank waits for that another thread of its own gives it
+_OF_THREADS = (
+    OF_POOL,
+    "for another thread of its own to wake it",
+    "for a thread of its own to end",
+    "for something to come into its queue",
+    "for room in a queue that is full",
+)
+#: other threads that are shown
+MOST_THREADS = 2
 
 #: what a rank waits for that is at a barrier of processes
 AT_BARRIER = "for more processes at a barrier"
@@ -135,7 +154,7 @@ _KNOWN = (
     ),
     (
         re.compile(r"concurrent/futures/\w+\.py "),
-        "for a task of its pool",
+        OF_POOL,
         "look at what the task does: it may wait for a lock, a queue or another rank.",
     ),
     (
@@ -196,6 +215,8 @@ def find_endless(
         words = wait[0] if wait is not None else ""
         if record is not None and (
             HELD in words
+            or _waits_for_itself(stack)
+            or (program == ALONE and ALONE in words)
             or (record.lost and wait is not None)
             or (program and program in words and (JOINS in program or FILLS in program))
             or (record.error is not None and _is_at_end(stack))
@@ -286,7 +307,7 @@ def _explain_waits(
 ) -> list[str]:
     found: dict[tuple[str, str], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        wait = explain_wait(read_stack(stack), programs.get(rank, ""), folder)
+        wait = explain_wait(read_stack(stack), programs.get(rank, ""), folder, read_threads(stack))
         if wait is not None:
             found.setdefault(wait, []).append(rank)
     lines = []
@@ -296,8 +317,16 @@ def _explain_waits(
     return lines
 
 
-def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[str, str] | None:
-    """Return what a rank outside of any call waits for by its stack, and what helps."""
+def explain_wait(
+    frames: Sequence[StackFrame],
+    program: str,
+    folder: str,
+    threads: Sequence[Sequence[StackFrame]] = (),
+) -> tuple[str, str] | None:
+    """Return what a rank outside of any call waits for by its stack, and what helps.
+
+    `threads` are the stacks of its other threads.
+    """
     at = next((at for at, each in enumerate(frames) if not is_foreign(each.filename)), None)
     if at is None:
         return None
@@ -308,11 +337,74 @@ def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tup
         if pattern.search(passed):
             if program.startswith(ENDED) and words == OF_QUEUE:
                 return f"at {place} {words}: {program}", _OF_PRODUCER
+            if program == ALONE and words == OF_QUEUE:
+                return f"at {place} {words}: {program}", _OF_TAKER
+            program = "" if program == ALONE else program
             more = f": {program}" if program and "program" in words else ""
             more = _tell_barrier(own[0].filename, folder) if words == AT_BARRIER else more
+            if words in _OF_THREADS and (told := _tell_threads(threads, folder)) is not None:
+                return f"at {place} {words}{told[0]}", told[1] or fix
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
+    program = "" if program == ALONE else program
     return None if at else _explain_read(own[0], program, folder) or _explain_lock(own, folder)
+
+
+def _tell_threads(threads: Sequence[Sequence[StackFrame]], folder: str) -> tuple[str, str] | None:
+    """Return where the other threads of a rank are, for one of which it waits, and what helps."""
+    found: dict[str, str] = {}
+    for frames in threads:
+        own = next((each for each in frames if not is_foreign(each.filename)), None)
+        if own is None:
+            continue
+        place = short(((own.filename, own.line, ""),), folder)
+        wait = explain_wait(frames, "", folder)
+        if wait is None:
+            found[f"in `{own.name}` ({place})"] = ""
+        elif wait[0].endswith(OF_POOL):
+            found[f"in `{own.name}`, and waits {wait[0]} as well"] = (
+                f"let no task wait for another one of its pool ({place}): with `max_workers` such "
+                "tasks at once nothing is left to run it. Call the function there itself, or give "
+                "the inner tasks a pool of their own."
+            )
+        else:
+            found[f"in `{own.name}`, and waits {wait[0]}"] = wait[1]
+    if not found:
+        return None
+    shown = [*found][:MOST_THREADS]
+    head = "its other thread is " if len(shown) == 1 else "its other threads are "
+    return f"; {head}{', '.join(shown)}", next(filter(None, found.values()), "")
+
+
+def _waits_for_itself(stack: str) -> bool:
+    """Whether all threads of a rank wait for each other, and none of them for a time alone."""
+    threads = [read_stack(stack), *read_threads(stack)]
+    own = [each for each in threads if any(not is_foreign(f.filename) for f in each)]
+    if not own or own[0] is not threads[0]:
+        return False
+    return all(map(_waits_for_thread, own)) and all(
+        any(_IDLE.search(f"{f.filename} {f.name}") for f in each)
+        for each in threads
+        if each and each not in own
+    )
+
+
+#: what a thread is in that does nothing of itself: one of a pool, or one that empties a queue
+_IDLE = re.compile(r"concurrent/futures/thread\.py _worker$|multiprocessing/queues\.py _feed$")
+
+
+def _waits_for_thread(frames: Sequence[StackFrame]) -> bool:
+    """Whether a thread waits for another one of its process, for as long as that takes."""
+    at = next(at for at, each in enumerate(frames) if not is_foreign(each.filename))
+    source = script_at(frames[at].filename)
+    text = source.frame(frames[at].line)[2] if source is not None else "timeout"
+    wait = explain_wait(frames, "", "")
+    is_for_one = wait is not None and any(words in wait[0] for words in _OF_THREADS)
+    return is_for_one and _HAS_TIME.search(text) is None
+
+
+#: a wait that ends after a time
+_HAS_TIME = re.compile(r"timeout|block=|(?:join|wait|result|get)\([^)]*\d")
 
 
 def _tell_barrier(file: str, folder: str) -> str:
@@ -375,6 +467,11 @@ _READS = re.compile(r"\b(?:stdout|stderr)\b")
 _OF_PRODUCER = (
     "let the process put an end marker (`None`) after its last item, also where it ends early, and "
     "call `get(timeout=)` only while it `is_alive()`."
+)
+#: what helps where nobody fills a queue any more
+_OF_TAKER = (
+    "take as many items as are put: count both, such as one of each rank or of each but rank 0; or "
+    "let who puts them end with a marker (`None`)."
 )
 #: what helps, by what is said of a program that a rank has started
 _OF_PROGRAM = {
