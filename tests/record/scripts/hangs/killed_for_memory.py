@@ -2,7 +2,7 @@
 
 Ranks: 3
 Told: rank 2 dies by SIGKILL
-Told: dmesg
+Told: rank 2 sends it to itself
 """
 
 import os

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, list_values, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import CASE, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -84,7 +85,7 @@ def _explain_decision(
     alone = " alone" if len(ranks) < len(parted.ranks) else ""
     way = "into the `else` of" if name == "orelse" else "into"
     words = f"{ranks_text(list(ranks))}{alone} {verb} {way} `{text}` ({place})"
-    values = list_values(decision, tallies)
+    values = word_values(parted, decision, tallies)
     fix = (
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
         "out of the condition, or decide it the same way on all ranks."

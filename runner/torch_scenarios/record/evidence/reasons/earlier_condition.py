@@ -14,8 +14,8 @@ from torch_scenarios.record.evidence.choice import (
     Reason,
     Tally,
     count_turns,
-    list_values,
 )
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
@@ -47,7 +47,7 @@ def find_other_way(
                 continue
             decision = max(fitting, key=lambda each: each.line)
             own = tallies[decision]
-            values = list_values(decision, own)
+            values = word_values(parted, decision, own)
             words = f"{count_turns(parted, decision, own)}" + (
                 f", where {values}" if values else ""
             )
@@ -76,7 +76,7 @@ def find_last_decided(
         return None
     decision = decided[-1]
     own = tallies[decision]
-    values = list_values(decision, own)
+    values = word_values(parted, decision, own)
     words = f"{BEFORE}{count_turns(parted, decision, own)}"
     return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
 
@@ -121,7 +121,7 @@ def _tell_registered(parted: DecidedParting, decision: Decision, line: int) -> R
     """Return that some ranks register what communicates later, with the `if` around it."""
     own = parted.tallies(whole=True)[decision]
     place = parted.place(decision)
-    values = list_values(decision, own)
+    values = word_values(parted, decision, own)
     at = parted.place(replace(decision, line=line))
     words = f"{BEFORE}{count_turns(parted, decision, own)}" + (
         f", where {values}" if values else ""

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, list_values, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
-from torch_scenarios.record.format import Decision
+from torch_scenarios.record.format import CREATION, BlockingCall, Decision
 from torch_scenarios.verdict.finding import ranks_text
 
 #: how many callers lead from the line that registers a function to a condition of it
@@ -212,6 +213,9 @@ def find_made_alone(parted: DecidedParting) -> Reason | None:
     """
     for ranks, frames in parted.sides:
         others = [rank for rank in parted.ranks if rank not in ranks]
+        made = parted.parting.calls.get(ranks[0])
+        if isinstance(made, BlockingCall) and made.what == CREATION:
+            continue  # the group is to be made elsewhere, and not the object by all
         for file, line, _ in frames if others else ():
             source = script_at(file)
             method = source.scope(line) if source is not None else None
@@ -241,7 +245,7 @@ def _tell_made(
     source, call = made
     where = short(((source.file, call.lineno, ""),), parted.folder)
     verb, place = "makes" if len(ranks) == 1 else "make", parted.place(decision)
-    values = list_values(decision, parted.tallies(whole=True)[decision])
+    values = word_values(parted, decision, parted.tallies(whole=True)[decision])
     words = (
         f"{ranks_text([*ranks])} alone {verb} a `{owner.name}` (`{ast.unparse(call)}`, {where}), "
         f"under `{decision.text}` ({place})" + (f", where {values}" if values else "")
@@ -318,7 +322,7 @@ def _tell_registered(
     file, call, name = registered
     where, place = short(((file, call.lineno, ""),), parted.folder), parted.place(decision)
     verb = "registers" if len(ranks) == 1 else "register"
-    values = list_values(decision, parted.tallies(whole=True)[decision])
+    values = word_values(parted, decision, parted.tallies(whole=True)[decision])
     words = (
         f"{ranks_text([*ranks])} alone {verb} `{name}` by `{ast.unparse(call)}` ({where}), under "
         f"`{decision.text}` ({place})" + (f", where {values}" if values else "")

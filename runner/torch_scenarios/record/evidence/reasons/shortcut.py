@@ -10,8 +10,8 @@ from torch_scenarios.record.evidence.choice import (
     Reason,
     Tally,
     list_times,
-    list_values,
 )
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
@@ -54,7 +54,7 @@ def _explain_part(parted: DecidedParting, decision: Decision, own: Mapping[int, 
         f"{ranks_text(ranks)} alone {verb} out what follows `{decision.kind}` in "
         f"`{decision.text}` ({place})"
     )
-    values = list_values(decision, own)
+    values = word_values(parted, decision, own)
     fix = (
         f"make the call on every rank, in a line of its own, before `{decision.kind}` ({place}) "
         "combines what comes out."

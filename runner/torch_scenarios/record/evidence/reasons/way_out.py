@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
     times,
 )
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
@@ -60,7 +61,9 @@ def find_way_out(
         if most > 1 or min(counts.values()):
             words += f", {times(most)} ({_others(counts, most)})"
         is_once = all(each.yes + each.no == 1 for each in own.values())
-        values = list_values(decision, own if is_once else {rank: own[rank] for rank in ranks})
+        values = word_values(
+            parted, decision, own if is_once else {rank: own[rank] for rank in ranks}
+        )
         fix = (
             f"take the way out at {place} on all ranks or on none: agree on its condition first "
             "(an `all_reduce` of a flag)."

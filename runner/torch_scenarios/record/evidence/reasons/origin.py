@@ -1,0 +1,475 @@
+"""Where a value comes from by which ranks decide otherwise: what set it, perhaps long before.
+
+An `if` shows that ranks have different values; what is to be mended is where these became so::
+
+    if counter.update(loss):               true on rank 1 alone, in its turn 4
+        counter.current = counter.limit    sets what the `if` below reads
+
+    if self.current < self.limit:          where ranks part
+
+The values that an `if` reads are followed through assignments, attributes of any file, parameters
+and what functions return. A line under another `if` that ranks took otherwise comes first; else it
+is the line that reads what each rank has for itself: its rank, its files, environment, time.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TypeAlias
+
+from torch_scenarios.record.evidence.choice import (
+    DecidedParting,
+    Tally,
+    list_times,
+    list_values,
+    short,
+)
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.format import Decision
+from torch_scenarios.verdict.finding import ranks_text
+
+#: expressions that are followed at most, and callers of one function
+MOST_FOLLOWED, MOST_CALLERS = 60, 3
+#: what a line reads that a process has for itself
+_OWN = re.compile(
+    r"\brank\b|_rank\b|\bRANK\b|is_(?:main|master|rank|first|last)\w*\(|environ|getenv|hostname|"
+    r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|load\w*\(|"
+    r"exists\(|is_file\(|\btime\(|monotonic\(|perf_counter\(|getpid|cpu_count|uuid|mkdtemp|stat\("
+)
+#: methods that change what they are called on
+_CHANGING = frozenset(
+    {
+        *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft"),
+        *("put", "remove", "set", "setdefault", "update"),
+    }
+)
+#: a line that keeps a parameter under its own name
+_KEEPS = re.compile(r"(?:self\.)?(\w+)(?:\s*:[^=]+)? = (\w+)")
+#: characters of a line that is shown
+MOST_LINE = 100
+
+#: an expression that is followed, in its script and before a line
+Followed: TypeAlias = tuple[Script, ast.expr, int]
+#: a line of a script
+Place: TypeAlias = tuple[Script, int]
+
+
+def word_values(
+    parted: DecidedParting,
+    decision: Decision,
+    own: Mapping[int, Tally],
+    ranks: Collection[int] | None = None,
+) -> str:
+    """Return what a condition read on each rank, and where that which differs comes from.
+
+    `ranks` are those whose values are shown; all of them where nothing is given.
+    """
+    shown = own if ranks is None else {rank: own[rank] for rank in ranks}
+    values, origin = list_values(decision, shown), _tell_origin(parted, decision, own)
+    return "; ".join(filter(None, (values, origin if origin not in values else "")))
+
+
+def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> str:
+    """Return where what an `if` reads became different; nothing where that is not seen."""
+    source = script_at(decision.file)
+    test = _find_test(source, decision) if source is not None else None
+    if source is None or test is None:
+        return ""
+    wanted = _list_wanted(test, decision, own)
+    for read in wanted:
+        search = _Search(parted, decision, (source, read, decision.line))
+        told = search.tell_decision() or search.tell_place()
+        if not told:  # what decides how often, or whether, it is set
+            search.follow_control()
+            told = search.tell_decision() or search.tell_place()
+        if told:
+            return f"`{ast.unparse(read)}` {told}"
+    return ""
+
+
+def _find_test(source: Script, decision: Decision) -> ast.expr | None:
+    """Return the condition of a decision, or what its loop goes through."""
+    for node in ast.walk(source.tree):
+        test = getattr(node, "test", None) if decision.kind != "for" else None
+        if isinstance(test, ast.expr) and test.lineno == decision.line:
+            return test
+        if decision.kind == "for" and isinstance(node, ast.For) and node.lineno == decision.line:
+            return node.iter
+    return None
+
+
+def _list_wanted(
+    test: ast.expr, decision: Decision, own: Mapping[int, Tally]
+) -> Sequence[ast.expr]:
+    """Return the names of a condition whose value differs by rank, or is not known.
+
+    A rank says itself why it differs.
+    """
+    known: dict[str, set[str | None]] = {}
+    for tally in own.values():
+        for name, value in zip(decision.names, tally.values, strict=False):
+            known.setdefault(name, set()).add(value)
+    read: dict[str, ast.expr] = {}
+    called = {id(each.func) for each in ast.walk(test) if isinstance(each, ast.Call)}
+    inner = {id(each.value) for each in ast.walk(test) if isinstance(each, ast.Attribute)}
+    for node in ast.walk(test):
+        if isinstance(node, ast.Attribute) and id(node) in called:
+            owner = node.value
+            if isinstance(owner, ast.Name | ast.Attribute):
+                read[ast.unparse(owner)] = owner
+        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in called | inner:
+            read[ast.unparse(node)] = node
+    differing = [each for name, each in read.items() if len(known.get(name, set())) > 1]
+    if any(_OWN.search(ast.unparse(each)) for each in differing):
+        return ()
+    unknown = [each for name, each in read.items() if known.get(name, {None}) == {None}]
+    return differing or unknown
+
+
+class _Search:
+    """Follows a value back from a decision, through all scripts that ranks come from."""
+
+    def __init__(self, parted: DecidedParting, decision: Decision, begin: Followed) -> None:
+        self._parted, self._decision = parted, decision
+        self._folder, self._read = parted.folder, begin[1]
+        files = dict.fromkeys(
+            [
+                begin[0].file,
+                *(each.decision.file for own in parted.records.values() for each in own.ways),
+                *(file for _, at in parted.parting.sides for file, _, _ in at),
+            ]
+        )
+        self._scripts = [each for each in map(script_at, files) if each is not None]
+        self._apart = parted.tallies(whole=True)
+        self._inside = self._span()
+        #: lines that set the value, or what it comes from, the nearest first, and to what they do
+        self._found: dict[tuple[str, int], tuple[Script, ast.expr | None]] = {}
+        self._known: set[tuple[str, str, int]] = set()
+        self._with_control = False
+        self._follow([begin])
+
+    def _span(self) -> tuple[int, int]:
+        """Return the lines that the decision leads into: they come after it."""
+        source = script_at(self._decision.file)
+        node = source.condition(self._decision.line) if source is not None else None
+        if not isinstance(node, ast.If):
+            return 0, -1
+        return node.body[0].lineno, node.end_lineno or 0
+
+    def _follow(self, waiting: list[Followed]) -> None:
+        while waiting and len(self._known) < MOST_FOLLOWED:
+            source, read, line = waiting.pop(0)
+            for node in ast.walk(read):
+                key = (source.file, ast.unparse(node), line)
+                if key in self._known:
+                    continue
+                if isinstance(node, ast.Call):
+                    self._known.add(key)
+                    waiting += self._list_returned(node)
+                elif isinstance(node, ast.Name | ast.Attribute):
+                    self._known.add(key)
+                    waiting += self._list_set(source, node, line)
+
+    def follow_control(self) -> None:
+        """Follow the conditions under which these lines run, and what leaves their loop."""
+        self._with_control = True
+        self._follow(
+            [
+                (script, test, test.lineno)
+                for (_, at), (script, _) in [*self._found.items()]
+                for test in _list_control(script, at)
+            ]
+        )
+
+    def _list_returned(self, call: ast.Call) -> Iterator[Followed]:
+        """Yield what a function of the scripts returns: none where several have its name."""
+        name = name_of(call.func)
+        made = [(each, node) for each in self._scripts for node in _index(each).functions[name]]
+        for source, function in made if len(made) == 1 else ():
+            for each in ast.walk(function):
+                if isinstance(each, ast.Return) and each.value is not None:
+                    yield source, each.value, each.lineno
+
+    def _list_set(
+        self, source: Script, node: ast.Name | ast.Attribute, line: int
+    ) -> Iterator[Followed]:
+        """Yield what sets a name or an attribute, and keep the lines that do."""
+        scope = source.scope(line)
+        is_local = isinstance(node, ast.Name) and _is_local(scope, node.id)
+        is_own = isinstance(node, ast.Name)
+        for script in [source] if is_own else self._scripts:
+            for at, value in _index(script).changes[_key_of(node)]:
+                if is_local and not (_is_within(scope, at) and at <= line):
+                    continue
+                if not self._is_later(script, at):
+                    self._found.setdefault((script.file, at), (script, value))
+                    if value is not None:
+                        yield script, value, at
+        if isinstance(node, ast.Name):
+            yield from self._list_passed(source, node.id, line)
+
+    def _is_later(self, script: Script, at: int) -> bool:
+        first, last = self._inside
+        return script.file == self._decision.file and first <= at <= last
+
+    def _list_passed(self, source: Script, name: str, line: int) -> Iterator[Followed]:
+        """Yield what callers pass as a parameter."""
+        scope = source.scope(line)
+        names = [each.arg for each in scope.args.args] if isinstance(scope, ast.FunctionDef) else []
+        if name not in names or not isinstance(scope, ast.FunctionDef) or name in {"self", "cls"}:
+            return
+        place = names.index(name) - (names[0] in {"self", "cls"})
+        for script, call in self._list_calls(source, scope):
+            given = {each.arg: each.value for each in call.keywords}
+            value = given.get(name) or (call.args[place] if place < len(call.args) else None)
+            if value is not None:
+                self._found.setdefault((script.file, call.lineno), (script, value))
+                yield script, value, call.lineno
+
+    def _list_calls(
+        self, source: Script, function: ast.FunctionDef
+    ) -> Sequence[tuple[Script, ast.Call]]:
+        """Return the lines that call a function, or make an object of its class."""
+        name = function.name
+        if name == "__init__":
+            kinds = [
+                each
+                for each in ast.walk(source.tree)
+                if isinstance(each, ast.ClassDef) and function in each.body
+            ]
+            name = kinds[0].name if kinds else name
+        found = [(each, call) for each in self._scripts for call in _index(each).calls[name]]
+        return found if len(found) <= MOST_CALLERS else ()
+
+    def tell_decision(self) -> str:
+        """Return the `if` under which the value was set, and that ranks took otherwise before.
+
+        Where there are several, it is the one in which ranks went different ways first.
+        """
+        found = [
+            (since, order, script, at, each)
+            for order, ((_, at), (script, _)) in enumerate(self._found.items())
+            for each in self._list_around(script, at)
+            if (since := self._find_first(each)) is not None
+        ]
+        if not found:
+            return ""
+        _, _, script, at, decision = min(found, key=lambda each: each[:2])
+        text, place = self._show(script, at), self._parted.place(decision)
+        own = self._apart[decision]
+        verb = "is set by" if self._sets(script, at) else "depends on"
+        return f"{verb} {text}, under `{decision.text}` ({place}), {_word_turns(own)}"
+
+    def _list_around(self, script: Script, at: int) -> Iterator[Decision]:
+        """Yield the `if`s and handlers around a line that ranks have decided otherwise."""
+        waiting, known = [(script, at)], set[tuple[str, int]]()
+        while waiting and len(known) < MOST_FOLLOWED:
+            source, line = waiting.pop(0)
+            known.add((source.file, line))
+            lines = {
+                each
+                for node, part in source.find_statements(line)
+                for each in _lines_of(node, part, line)
+            }
+            if self._with_control:
+                lines |= {test.lineno for test in _list_control(source, line)}
+            found = [
+                each
+                for each in self._apart
+                if each.file == source.file
+                and each.line in lines
+                and each.kind in {"if", "except"}
+                and each != self._decision
+            ]
+            yield from found
+            scope = source.scope(line)
+            if not found and isinstance(scope, ast.FunctionDef) and scope.name != "__init__":
+                calls = self._list_calls(source, scope)
+                waiting += [
+                    (each, call.lineno)
+                    for each, call in calls
+                    if (each.file, call.lineno) not in known
+                    and not (self._is_later(each, call.lineno))
+                ]
+
+    def _find_first(self, decision: Decision) -> tuple[int, int] | None:
+        """Return when ranks went different ways first: before which item, and as which decision.
+
+        None where they went the same ways.
+        """
+        ways: dict[int, dict[int, tuple[int, int]]] = {}
+        order: dict[int, int] = {}
+        for rank in self._parted.ranks:
+            for at, way in enumerate(self._parted.records[rank].ways):
+                if way.decision == decision:
+                    yes, no = ways.setdefault(way.before, {}).get(rank, (0, 0))
+                    ways[way.before][rank] = yes + way.yes, no + way.no
+                    order[way.before] = min(at, order.get(way.before, at))
+        for before in sorted(ways):
+            if len({ways[before].get(rank, (0, 0)) for rank in self._parted.ranks}) > 1:
+                return before, order[before]
+        return None
+
+    def tell_place(self) -> str:
+        """Return the line that sets the value by what each rank has for itself."""
+        lines = [
+            (script, at, ast.unparse(value))
+            for (_, at), (script, value) in self._found.items()
+            if value is not None and not _is_fixed(value)
+            if not _is_kept(script.text(at)) and not script.keeps_rank(at)
+        ]
+        own = [each for each in lines if _OWN.search(each[2])]
+        if not own:
+            return ""
+        near = [each for each in lines[:1] if each != own[0] and not self._sets(*own[0][:2])]
+        return "comes from " + ", and that from ".join(
+            self._show(script, at) for script, at, _ in [*near, own[0]]
+        )
+
+    def _sets(self, script: Script, at: int) -> bool:
+        """Whether a line sets, or changes, what the condition reads itself."""
+        return any(line == at for line, _ in _index(script).changes[_key_of(self._read)])
+
+    def _show(self, script: Script, at: int) -> str:
+        text = script.text(at)
+        text = text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]} ..."
+        return f"`{text}` ({short(((script.file, at, ''),), self._folder)})"
+
+
+def _word_turns(own: Mapping[int, Tally]) -> str:
+    """Return which ranks go into a condition, or how often each rank does."""
+    yes = {rank: tally.yes for rank, tally in own.items()}
+    into = [rank for rank, count in sorted(yes.items()) if count]
+    if len(into) < len(yes):
+        return f"which {ranks_text(into)} alone {'goes' if len(into) == 1 else 'go'} into"
+    if len(set(yes.values())) > 1:
+        return f"which is true {list_times(yes)}"
+    return f"which is asked {list_times({r: each.yes + each.no for r, each in own.items()})}"
+
+
+def _is_kept(text: str) -> bool:
+    """Whether a line only keeps a parameter: `self.enabled = enabled`."""
+    found = _KEEPS.fullmatch(text)
+    return found is not None and found[1].strip("_") == found[2].strip("_")
+
+
+def _lines_of(node: ast.stmt, part: str, line: int) -> Iterator[int]:
+    """Yield the lines by which a statement decides whether a part of it runs."""
+    if isinstance(node, ast.If) and part in {"body", "orelse"}:
+        yield node.test.lineno
+    for handler in getattr(node, "handlers", ()) if part == "except" else ():
+        if handler.lineno <= line <= (handler.end_lineno or 0):
+            yield handler.lineno
+
+
+def _list_control(script: Script, line: int) -> Iterator[ast.expr]:
+    """Yield the conditions and loops around a line, and the conditions that end such a loop."""
+    for node, _ in script.find_statements(line):
+        if isinstance(node, ast.If | ast.While):
+            yield node.test
+        if isinstance(node, ast.For):
+            yield node.iter
+        if isinstance(node, ast.For | ast.While):
+            for each in ast.walk(node):
+                if isinstance(each, ast.If) and isinstance(each.body[-1], _LEAVES):
+                    yield each.test
+
+
+#: statements that end a turn or a loop
+_LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+
+
+def _is_local(where: ast.AST, name: str) -> bool:
+    """Whether a function has a name for itself: it sets it, or is passed it."""
+    return any(
+        (isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Store))
+        or (isinstance(each, ast.arg) and each.arg == name)
+        for each in ast.walk(where)
+    )
+
+
+def _is_fixed(value: ast.expr) -> bool:
+    """Whether an expression is a number, or an empty list, that reads nothing."""
+    return all(
+        isinstance(each, ast.Constant | ast.expr_context | ast.List | ast.Tuple | ast.Dict)
+        or (isinstance(each, ast.Call) and name_of(each.func) == "float")
+        or (isinstance(each, ast.Name) and each.id == "float")
+        for each in ast.walk(value)
+    )
+
+
+class _Index:
+    """What sets or changes each name and attribute of a script, its functions and its calls.
+
+    An attribute is known by its name, whatever the object is called, and may be given to the class
+    of the object by a keyword.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.changes: defaultdict[str, list[tuple[int, ast.expr | None]]] = defaultdict(list)
+        self.functions: defaultdict[str, list[ast.FunctionDef]] = defaultdict(list)
+        self.calls: defaultdict[str, list[ast.Call]] = defaultdict(list)
+        for node in ast.walk(script.tree):
+            if isinstance(node, ast.FunctionDef):
+                self.functions[node.name].append(node)
+            if isinstance(node, ast.Call):
+                self._add_call(node)
+            targets, value = _list_targets(node)
+            for each in targets:
+                self.changes[_key_of(each)].append((node.lineno, value))  # type: ignore[attr-defined]
+
+    def _add_call(self, node: ast.Call) -> None:
+        name = name_of(node.func)
+        self.calls[name].append(node)
+        for given in node.keywords:
+            if given.arg and (name[:1].isupper() or name in _COPIES):
+                self.changes[f".{given.arg}"].append((given.value.lineno, given.value))
+
+
+@cache
+def _index(script: Script) -> _Index:
+    return _Index(script)
+
+
+def _key_of(node: ast.expr) -> str:
+    """Return a name as it is, an attribute behind a dot; nothing for what is neither."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f".{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def _is_within(scope: ast.AST, line: int) -> bool:
+    """Whether a line is in a function, or in a module."""
+    first, last = getattr(scope, "lineno", 0), getattr(scope, "end_lineno", None)
+    return last is None or first <= line <= last
+
+
+#: functions that make an object of the class that they are called for, or on
+_COPIES = frozenset({"cls", "replace", "_replace"})
+
+
+def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
+    """Return what a statement sets or changes, and what it sets it to."""
+    if isinstance(node, ast.Assign):
+        return [*_flatten(node.targets)], node.value
+    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
+        return [node.target], node.value
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function, given = node.value.func, node.value.args
+        if isinstance(function, ast.Attribute) and (
+            function.attr in _CHANGING or function.attr.startswith("set")
+        ):
+            return [function.value], given[0] if given else None
+    return [], None
+
+
+def _flatten(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    for each in targets:
+        if isinstance(each, ast.Tuple | ast.List):
+            yield from _flatten(each.elts)
+        else:
+            yield each
