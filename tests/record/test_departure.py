@@ -17,6 +17,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_parent,
     find_endless,
 )
+from torch_scenarios.record.evidence.stack import put_main_first
 from torch_scenarios.record.format import (
     BranchTaken,
     Decision,
@@ -294,6 +295,32 @@ def test_a_file_that_another_rank_writes_in_a_folder_of_its_own_is_told_with_bot
 
 def _place(script: Path, line: int) -> ScriptPlace:
     return ScriptPlace(frames=((str(script), line, ""),))
+
+
+def threads(*stacks: str) -> str:
+    """Return the stacks of a process as the signal for them writes them, the main thread last."""
+    *others, main = (each.partition("\n")[2].strip("\n") for each in stacks)
+    parts = [f"Thread 0x{at} (most recent call first):\n{each}" for at, each in enumerate(others)]
+    return "\n\n".join([*parts, f"Current thread 0x9 (most recent call first):\n{main}\n"])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_endless"), [("task.result()", True), ("task.result(timeout=9)", False)]
+)
+def test_threads_of_a_rank_that_wait_for_each_other_wait_for_ever(
+    tmp_path: Path, line: str, *, is_endless: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"def write():\n    {line}\n\n\nwrite.result()\n", encoding="utf-8")
+    waits = (f"{LIB}/concurrent/futures/_base.py", 3, "result")
+    inner = stack((f"{LIB}/threading.py", 2, "wait"), waits, (str(script), 2, "write"))
+    main = stack((f"{LIB}/threading.py", 2, "wait"), waits, (str(script), 5, "main"))
+    text = put_main_first(threads(inner, main))
+    records = {0: RankRecord(rank=0, world_size=2)}
+    assert find_endless(records, {0: text}, {}, str(tmp_path)) == [0] * is_endless
+    told = explain_idle(records, {0: text}, {}, str(tmp_path))
+    assert "its other thread is in `write`, and waits at train.py:2" in told[0]
+    assert told[1].startswith("fix: let no task wait for another one of its pool (train.py:2)")
 
 
 @pytest.mark.parametrize(

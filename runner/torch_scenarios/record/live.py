@@ -570,7 +570,7 @@ class _Watch:
     def _read_programs(
         self, pids: Mapping[int, int], outside: Sequence[int], stacks: Mapping[int, str]
     ) -> dict[int, str]:
-        """Return what ranks outside of any call have started, or that nobody else does anything."""
+        """Return what ranks outside of any call have started, or that no other process works."""
         programs = {rank: read_program(pids[rank]) for rank in outside}
         helpers = list_helpers(self._process.pid, [*pids.values()])
         is_alone = not helpers and not any(map(has_own_threads, stacks.values()))

@@ -261,20 +261,26 @@ def _read_threads(lines: Iterable[str]) -> dict[int, RankStack]:
 
 #: what stands before each thread but the main one, where that comes first
 _NEXT_THREAD = "\n\nThread 0x"
+#: what begins a stack of all threads of a process
+_ALL = "All threads:\n"
 
 
 def put_main_first(text: str) -> str:
     r"""Return the threads of a process, that which took the signal first: the main one.
 
     >>> put_main_first("Thread 0x1 (...):\n  A\n\nCurrent thread 0x2 (...):\n  B")
-    'Stack (most recent call first):\n  B\n\nThread 0x1 (...):\n  A'
+    'All threads:\nCurrent thread 0x2 (...):\n  B\n\nThread 0x1 (...):\n  A'
     """
     threads = [each.strip("\n") for each in text.split("\n\n")]
     main = next((each for each in threads if each.startswith("Current thread ")), None)
     if main is None:
         return text
-    own = "Stack (most recent call first):\n" + main.partition("\n")[2]
-    return "\n\n".join([own, *(each for each in threads if each and each is not main)])
+    return _ALL + "\n\n".join([main, *(each for each in threads if each and each is not main)])
+
+
+def has_all_threads(text: str) -> bool:
+    """Whether a stack has all threads of its process, and not one alone."""
+    return text.startswith(_ALL)
 
 
 def take_main(text: str) -> str:

@@ -25,6 +25,7 @@ from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import find_one_call, script_at
 from torch_scenarios.record.evidence.stack import (
     StackFrame,
+    has_all_threads,
     printed_place,
     read_stack,
     read_threads,
@@ -342,8 +343,8 @@ def explain_wait(
             program = "" if program == ALONE else program
             more = f": {program}" if program and "program" in words else ""
             more = _tell_barrier(own[0].filename, folder) if words == AT_BARRIER else more
-            if words in _OF_THREADS and (told := _tell_threads(threads, folder)) is not None:
-                return f"at {place} {words}{told[0]}", told[1] or fix
+            if words in _OF_THREADS and (inner := _tell_threads(threads, folder)) is not None:
+                return f"at {place} {words}{inner[0]}", inner[1] or fix
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
     program = "" if program == ALONE else program
@@ -377,7 +378,12 @@ def _tell_threads(threads: Sequence[Sequence[StackFrame]], folder: str) -> tuple
 
 
 def _waits_for_itself(stack: str) -> bool:
-    """Whether all threads of a rank wait for each other, and none of them for a time alone."""
+    """Whether all threads of a rank wait for each other, and none of them for a time alone.
+
+    It is not known of a stack that is of one thread.
+    """
+    if not has_all_threads(stack):
+        return False
     threads = [read_stack(stack), *read_threads(stack)]
     own = [each for each in threads if any(not is_foreign(f.filename) for f in each)]
     if not own or own[0] is not threads[0]:
@@ -468,7 +474,7 @@ _OF_PRODUCER = (
     "let the process put an end marker (`None`) after its last item, also where it ends early, and "
     "call `get(timeout=)` only while it `is_alive()`."
 )
-#: what helps where nobody fills a queue any more
+#: what helps where no process fills a queue any more
 _OF_TAKER = (
     "take as many items as are put: count both, such as one of each rank or of each but rank 0; or "
     "let who puts them end with a marker (`None`)."

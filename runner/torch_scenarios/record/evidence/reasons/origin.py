@@ -82,12 +82,12 @@ def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, T
     wanted = _list_wanted(test, decision, own)
     for read in wanted:
         search = _Search(parted, decision, (source, read, decision.line))
-        told = search.tell_decision() or search.tell_place()
-        if not told:  # what decides how often, or whether, it is set
+        found = search.tell_decision() or search.tell_place()
+        if not found:  # what decides how often, or whether, it is set
             search.follow_control()
-            told = search.tell_decision() or search.tell_place()
-        if told:
-            return f"`{ast.unparse(read)}` {told}"
+            found = search.tell_decision() or search.tell_place()
+        if found:
+            return f"`{ast.unparse(read)}` {found}"
     return ""
 
 
@@ -344,7 +344,7 @@ def _word_turns(own: Mapping[int, Tally]) -> str:
     """Return which ranks go into a condition, or how often each rank does."""
     yes = {rank: tally.yes for rank, tally in own.items()}
     into = [rank for rank, count in sorted(yes.items()) if count]
-    if len(into) < len(yes):
+    if into and len(into) < len(yes):
         return f"which {ranks_text(into)} alone {'goes' if len(into) == 1 else 'go'} into"
     if len(set(yes.values())) > 1:
         return f"which is true {list_times(yes)}"
