@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.attempts import analyse
-from torch_scenarios.reference.snapshots import bytes_of
+from torch_scenarios.reference.snapshots import count_key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,4 +345,4 @@ def test_the_control_of_a_state_is_counted_in_bytes() -> None:
         inside = value if isinstance(value, (tuple, frozenset)) else ()
         return sys.getsizeof(value) + sum(map(taken, inside)) if inside else 0
 
-    assert taken(control) <= 2 * bytes_of(control) <= 4 * taken(control)
+    assert taken(control) <= 2 * count_key_bytes(control) <= 4 * taken(control)

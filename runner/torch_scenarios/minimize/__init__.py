@@ -45,8 +45,8 @@ __all__ = [
     "removals",
     "remove_ranks",
     "run_oracle",
-    "size_of",
     "smaller_worlds",
+    "tell_size",
 ]
 
 #: coarse reductions first: what they take away, the fine ones need not look at
@@ -152,7 +152,7 @@ def _is_stated_wrongly(whole: FaultSignature) -> bool:
     return bool(codes & {"blocked_differs", "dies_differs"})
 
 
-def size_of(text: str) -> str:
+def tell_size(text: str) -> str:
     """Return in words how large a program is: its world as written, its steps, its lines."""
     root = spans(text)
     world, steps = root.get("world_size"), root.get("steps")

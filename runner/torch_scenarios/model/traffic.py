@@ -377,12 +377,12 @@ def _index(rows: Rows) -> Any:
     return slice(None) if rows is None else np.atleast_1d(rows)
 
 
-def size_of(payloads: Iterable[Any] | Sequence[Any]) -> int | None:
+def count_payload_bytes(payloads: Iterable[Any] | Sequence[Any]) -> int | None:
     """Return the bytes of arrays together; None where one is no array."""
     total = 0
     for each in payloads:
         if isinstance(each, list):
-            inner = size_of(each)
+            inner = count_payload_bytes(each)
             if inner is None:
                 return None
             total += inner

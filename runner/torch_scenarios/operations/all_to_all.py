@@ -16,7 +16,7 @@ from torch_scenarios.operations.base import (
     Slot,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import (
     refuse_length,
@@ -103,8 +103,8 @@ steps:
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
         pieces = entry["input_tensor_list"]
-        size = bytes_of(pieces)
-        return Volume(size=size, sent=size - bytes_of(pieces[entry.group_rank]))
+        size = count_array_bytes(pieces)
+        return Volume(size=size, sent=size - count_array_bytes(pieces[entry.group_rank]))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.8: block j sent by i becomes block i of j."""

@@ -18,7 +18,7 @@ from torch_scenarios.operations.base import (
     Refusal,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import (
     refuse_argument,
@@ -111,7 +111,7 @@ steps:
 
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
-        size, splits = bytes_of(entry["input"]), entry["input_split_sizes"]
+        size, splits = count_array_bytes(entry["input"]), entry["input_split_sizes"]
         own = size / entry.size
         if splits:
             own = size * splits[entry.group_rank] / max(sum(splits), 1)

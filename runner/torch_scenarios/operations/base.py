@@ -246,10 +246,10 @@ def measure_pickles(values: Iterable[Any]) -> list[int] | None:
 NAN = float("nan")
 
 
-def bytes_of(value: Any) -> float:
+def count_array_bytes(value: Any) -> float:
     """Return the bytes of an array, or of a list of arrays; 0 for None."""
     if isinstance(value, list | tuple):
-        return sum(map(bytes_of, value))
+        return sum(map(count_array_bytes, value))
     return 0.0 if value is None else float(value.nbytes)
 
 
@@ -746,7 +746,7 @@ class Collective(Operation):
         """Return the bytes that the call is about, and those that this rank sends in a ring."""
         if self.payload is None:
             return Volume(size=NAN, sent=NAN) if self.takes_objects else Volume(size=0.0, sent=0.0)
-        size = bytes_of(entry[self.payload]) * (entry.size if self.gathers else 1)
+        size = count_array_bytes(entry[self.payload]) * (entry.size if self.gathers else 1)
         return Volume(size=size, sent=self.turns * size * (entry.size - 1) / entry.size)
 
     def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:

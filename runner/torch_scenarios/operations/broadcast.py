@@ -14,7 +14,7 @@ from torch_scenarios.operations.base import (
     Refusal,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import refuse_missing
 
@@ -65,7 +65,7 @@ steps:
 
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["tensor"])
+        size = count_array_bytes(entry["tensor"])
         last = (self.root(entry) - 1) % entry.size == entry.group_rank
         return Volume(size=size, sent=0.0 if last else size)
 

@@ -15,7 +15,7 @@ from torch_scenarios.operations.base import (
     Slot,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import refuse_list_at_root
 
@@ -71,7 +71,7 @@ steps:
 
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
-        own = bytes_of(entry["tensor"])
+        own = count_array_bytes(entry["tensor"])
         return Volume(size=own * entry.size, sent=0.0 if self.is_root(entry) else own)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torch_scenarios.operations.base import (
     Slot,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import reduce_parts, refuse_missing, refuse_op
 
@@ -66,7 +66,7 @@ steps:
 
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["tensor"])
+        size = count_array_bytes(entry["tensor"])
         return Volume(size=size, sent=0.0 if self.is_root(entry) else size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:

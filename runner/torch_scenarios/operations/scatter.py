@@ -13,7 +13,7 @@ from torch_scenarios.operations.base import (
     Slot,
     Trial,
     Volume,
-    bytes_of,
+    count_array_bytes,
 )
 from torch_scenarios.operations.checks import refuse_list_at_root
 
@@ -67,7 +67,7 @@ steps:
 
     def volume(self, entry: Entry) -> Volume:
         """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["tensor"]) * entry.size
+        size = count_array_bytes(entry["tensor"]) * entry.size
         sent = size * (entry.size - 1) / entry.size
         return Volume(size=size, sent=sent if self.is_root(entry) else 0.0)
 

@@ -19,7 +19,7 @@ from torch_scenarios.model.scenario import Expectation, Step, steps_of
 from torch_scenarios.model.tolerance import TOLERANCES
 from torch_scenarios.operations.base import PointToPoint
 from torch_scenarios.reference.matching import FunctionCall
-from torch_scenarios.reference.state import RankState, Run, frozen, size_of
+from torch_scenarios.reference.state import RankState, Run, count_held_bytes, frozen
 
 #: a name on a rank
 Place = tuple[int, str]
@@ -97,8 +97,10 @@ def snapshot_of(run: Run) -> Snapshot:
             for each in run.creating.values()
         ),
     ]
-    kept = sum(PLACE_BYTES + size_of(value) for each in (held, beside) for value in each.values())
-    run.ledger.keep_bytes(kept + bytes_of(control), None)
+    kept = sum(
+        PLACE_BYTES + count_held_bytes(value) for each in (held, beside) for value in each.values()
+    )
+    run.ledger.keep_bytes(kept + count_key_bytes(control), None)
     return Snapshot(control=tuple(control), held=held, beside=beside)
 
 
@@ -106,11 +108,11 @@ def snapshot_of(run: Run) -> Snapshot:
 HOLDER_BYTES, SLOT_BYTES = 56, 24
 
 
-def bytes_of(control: Any) -> int:
+def count_key_bytes(control: Any) -> int:
     """Return about how many bytes nested tuples take; what they name is held elsewhere."""
     if not isinstance(control, (tuple, list, frozenset)):
         return 0
-    return HOLDER_BYTES + SLOT_BYTES * len(control) + sum(map(bytes_of, control))
+    return HOLDER_BYTES + SLOT_BYTES * len(control) + sum(map(count_key_bytes, control))
 
 
 def _rank(

@@ -120,7 +120,7 @@ class Ledger:
 
     def keep(self, values: Iterable[Any], mark: Mark | None, *, copies: int = 1) -> None:
         """Count copies of values that are kept, before they are made; ScenarioError beyond."""
-        count = copies * sum(map(size_of, values))
+        count = copies * sum(map(count_held_bytes, values))
         self.keep_bytes(count, mark)
         self.hold(count)
 
@@ -145,7 +145,7 @@ class Ledger:
         They are looked at only where it may be close: all that there is was kept before.
         """
         if self.account.bytes_left < (copies + 1) * self._kept:
-            self.account.room(copies * sum(map(size_of, values)), mark)
+            self.account.room(copies * sum(map(count_held_bytes, values)), mark)
 
     def release(self) -> None:
         """Give back all bytes: what was kept of this simulation is there no more."""
@@ -153,14 +153,14 @@ class Ledger:
         self._kept = 0
 
 
-def size_of(value: Any) -> int:
+def count_held_bytes(value: Any) -> int:
     """Return the bytes of an array, or of a list or a mapping with all that is in it."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, list | tuple):
-        return ITEM_BYTES * len(value) + sum(map(size_of, value))
+        return ITEM_BYTES * len(value) + sum(map(count_held_bytes, value))
     if isinstance(value, dict):
-        return 2 * ITEM_BYTES * len(value) + sum(map(size_of, value.values()))
+        return 2 * ITEM_BYTES * len(value) + sum(map(count_held_bytes, value.values()))
     return 0
 
 
@@ -606,7 +606,7 @@ class RankState(Struct, kw_only=True, eq=False):
             scope = self.process.scope
             self.ledger.keep([scope.get(name) for name in written], call.step.mark)
         if slack:
-            self.ledger.keep_bytes(sum(map(size_of, slack.values())), call.step.mark)
+            self.ledger.keep_bytes(sum(map(count_held_bytes, slack.values())), call.step.mark)
         kept = {name: snapshot(self.process, name) for name in written}
         if raced:
             kept.update(raced)

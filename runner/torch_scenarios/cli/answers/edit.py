@@ -38,7 +38,7 @@ from torch_scenarios.minimize import (
     analysis_oracle,
     minimize,
     run_oracle,
-    size_of,
+    tell_size,
 )
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
@@ -475,7 +475,7 @@ def _minimize(
 
 
 def _minimize_summary(scenario: Scenario, done: MinimizeResult, took_s: float) -> None:
-    before, after = size_of(scenario.source.text), size_of(done.text)
+    before, after = tell_size(scenario.source.text), tell_size(done.text)
     click.echo(clean(f"{scenario.case}: {done.signature}"), err=True)
     click.echo(f"{before} -> {after}; {done.attempts} attempts in {took_s:.1f} s", err=True)
     if scenario.description and before != after:

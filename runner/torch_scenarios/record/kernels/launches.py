@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch_scenarios.record.kernels.ledger import tensors_among
-from torch_scenarios.record.kernels.roofline import bytes_of
+from torch_scenarios.record.kernels.roofline import count_element_bytes
 
 #: how much earlier a row may seem to end, of its time, and in microseconds, before it is cut
 EARLIER, EARLIER_US = 0.02, 20.0
@@ -162,7 +162,7 @@ class CompiledParts:
 
     def fuse(self, read: Iterable[Any], made: Iterable[Any]) -> None:
         """Let an operator be a part of the kernel."""
-        own = {each.untyped_storage()._cdata: bytes_of(each) for each in read}
+        own = {each.untyped_storage()._cdata: count_element_bytes(each) for each in read}
         for at, size in own.items():
             if at in self._made:
                 continue
@@ -172,9 +172,9 @@ class CompiledParts:
         for each in made:
             at = each.untyped_storage()._cdata
             if at in own and at not in self._made:
-                self._written += bytes_of(each)  # in its place
+                self._written += count_element_bytes(each)  # in its place
             else:
-                self._made[at] = bytes_of(each)
+                self._made[at] = count_element_bytes(each)
 
     def end(self) -> float:
         """Return the bytes that the kernel moves, 0 where there is none; the next one begins."""

@@ -87,7 +87,7 @@ class Roofline:
 
     def move_us(self, tensors: Iterable[Any]) -> float:
         """Return what a kernel takes that reads or writes tensors, in microseconds."""
-        return float(max(sum(map(bytes_of, tensors)) / self._bandwidth, self._least))
+        return float(max(sum(map(count_element_bytes, tensors)) / self._bandwidth, self._least))
 
     def _peak(self, tensors: Iterable[Any]) -> float:
         """Return the peak of a product of tensors, in TFLOP/s, by the dtype of the first."""
@@ -129,17 +129,17 @@ def _attention_flops(func: Any, name: str, args: Any, kwargs: Any) -> float:
 
 def _bytes(name: str, args: Any, tensors: Iterable[Any], outs: Iterable[Any]) -> float:
     """Return the bytes that an operator reads and writes."""
-    written = sum(map(bytes_of, outs))
+    written = sum(map(count_element_bytes, outs))
     if name in GATHERING:
         return 2.0 * written
     if name == "embedding_dense_backward":
-        return written + 2.0 * bytes_of(args[0])
+        return written + 2.0 * count_element_bytes(args[0])
     if name == "all_gather_copy_in":  # FSDP2: into a part of a buffer that is all ranks'
-        return 2.0 * sum(map(bytes_of, args[0]))
-    return float(written + sum(map(bytes_of, tensors)))
+        return 2.0 * sum(map(count_element_bytes, args[0]))
+    return float(written + sum(map(count_element_bytes, tensors)))
 
 
-def bytes_of(tensor: Any) -> float:
+def count_element_bytes(tensor: Any) -> float:
     """Return the bytes of a tensor's elements; those that are expanded count once."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return float(prod(size for size, stride in sizes if stride) * tensor.element_size())

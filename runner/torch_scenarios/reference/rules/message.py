@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.process import Call
-from torch_scenarios.model.traffic import size_of
+from torch_scenarios.model.traffic import count_payload_bytes
 from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, measure_pickles
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, Pass
 from torch_scenarios.reference.matching import Mailbox, MessagePost
@@ -213,6 +213,6 @@ def weigh(message: Message) -> tuple[float | None, float | None]:
     """Return the bytes of a message, and of the one before it that has the lengths of objects."""
     given = message.payload if message.sends else message.buffer
     if not message.objects:
-        return size_of([given]), None
+        return count_payload_bytes([given]), None
     sizes = measure_pickles(given) if message.sends else [0]
     return None if sizes is None else sum(sizes), LENGTH * len(given)

@@ -28,7 +28,7 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import Step, steps_of
-from torch_scenarios.reference.state import Ledger, frozen, size_of
+from torch_scenarios.reference.state import Ledger, count_held_bytes, frozen
 from torch_scenarios.reference.vector.call import Instance
 from torch_scenarios.reference.vector.cohort import (
     LARGEST,
@@ -341,7 +341,7 @@ class Evaluation:
         def one(row: int) -> Any:
             nonlocal made
             value = run(self._bound.one(names, int(scene.active.ranks[row]), scene))
-            made += 0 if self._memory.hollow else size_of(value)
+            made += 0 if self._memory.hollow else count_held_bytes(value)
             stay_small(made)
             return value
 

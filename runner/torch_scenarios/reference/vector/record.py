@@ -17,7 +17,7 @@ from torch_scenarios.model.trace import Event, Events, Place, RankTrace, Trace, 
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.operations.base import Entry, GroupCreation
 from torch_scenarios.reference.matching import Work
-from torch_scenarios.reference.state import Ledger, frozen, links_of, size_of
+from torch_scenarios.reference.state import Ledger, count_held_bytes, frozen, links_of
 from torch_scenarios.reference.vector.call import (
     CallDescription,
     Change,
@@ -603,7 +603,7 @@ class RecordWriter:
     ) -> None:
         """Note that ranks took a step."""
         if slack:
-            self._ledger.keep_bytes(sum(map(size_of, slack.values())), instance.step.mark)
+            self._ledger.keep_bytes(sum(map(count_held_bytes, slack.values())), instance.step.mark)
         for name in names:
             column = self._memory.columns.get(name)
             self._flights.check_look(name, scene.active)
