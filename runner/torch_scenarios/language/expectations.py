@@ -61,12 +61,21 @@ def _raise_spec(node: Node, context: Context) -> scenario.RaiseSpec:
         case Mapping():
             return scenario.RaiseSpec(kinds=(), mark=node.mark)
         case Sequence():
-            kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
+            kinds = [_listed_kind(item, context) for item in node.items]
             return scenario.RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
         case _:
             kind = _kind(node, context, (*RAISE_KINDS, NO_ERROR))
             kinds = [] if kind == NO_ERROR else [kind]
             return scenario.RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+
+
+def _listed_kind(node: Node, context: Context) -> str | None:
+    if isinstance(node, Scalar) and node.text == NO_ERROR:
+        message = f"`{NO_ERROR}` stands in a list of kinds of error"
+        hint = f"a list names errors of which any will do; write `raises: {NO_ERROR}` for no error"
+        context.problems.add("unknown_kind", message, node.mark, hint)
+        return None
+    return _kind(node, context, RAISE_KINDS)
 
 
 def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
