@@ -53,7 +53,7 @@ def backends_of(scenario: Scenario, number: int, stride: int) -> tuple[str | Non
 
 
 @pytest.mark.parametrize("stride", strides(12))
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", sampled(list(FOLDERS), 2))
 def test_checks_green_and_says_what_a_known_backend_makes_of_it(folder: str, stride: int) -> None:
     """The run of the corpus checks each file for Gloo."""
     wrong = []

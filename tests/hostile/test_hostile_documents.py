@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from hostile_batch import CPU_S, MEMORY_BYTES
-from sampling import strides
+from sampling import sampled, strides
 
 from torch_scenarios.cli import cli
 
@@ -143,7 +143,7 @@ def pairs() -> Iterator[ParameterSet]:
             yield pytest.param(command, name, marks=marks, id=f"{' '.join(command)} {name}")
 
 
-@pytest.mark.parametrize(("command", "name"), list(pairs()))
+@pytest.mark.parametrize(("command", "name"), sampled(list(pairs()), 2))
 def test_what_is_no_document_is_refused_at_once(
     command: tuple[str, ...],
     name: str,
@@ -256,7 +256,7 @@ def said_of(folder: Path, command: Sequence[str]) -> Any:
 
 
 @pytest.mark.parametrize("stride", strides(12))
-@pytest.mark.parametrize("kind", DOCUMENTS)
+@pytest.mark.parametrize("kind", sampled(list(DOCUMENTS), 2))
 def test_a_field_of_another_kind_is_no_traceback(kind: str, stride: int, tmp_path: Path) -> None:
     document, write, file, commands = DOCUMENTS[kind]
     (tmp_path / "pyproject.toml").touch()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hostile_batch import CPU_S, MEMORY_BYTES, RanksEnded
 from hostile_table import TABLE, Row
+from sampling import sampled
 
 from torch_scenarios.limits import DEFAULT
 
@@ -44,7 +45,9 @@ def ways(row: Row) -> list[ParameterSet]:
     ]
 
 
-@pytest.mark.parametrize(("row", "command", "cpu_s"), [way for row in TABLE for way in ways(row)])
+@pytest.mark.parametrize(
+    ("row", "command", "cpu_s"), sampled([way for row in TABLE for way in ways(row)], 2)
+)
 def test_a_hostile_file_ends_with_its_code(
     row: Row,
     command: tuple[str, ...],

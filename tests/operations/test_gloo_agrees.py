@@ -93,7 +93,7 @@ def same(observed: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(
     ("op", "dtype"),
-    sampled([(op, dtype) for op, dtypes in OPS.items() for dtype in dtypes], 5),
+    sampled([(op, dtype) for op, dtypes in OPS.items() for dtype in dtypes], 8),
     ids=name_of,
 )
 def test_reductions_agree(gloo: Gloo, enter: Enter, op: str, dtype: Any) -> None:

@@ -271,12 +271,15 @@ def test_a_signal_ends_a_worker_from_its_first_moment(number: signal.Signals) ->
 
 @pytest.mark.parametrize(
     ("words", "code", "line"),
-    [
-        ("check good0.yaml", 0, ""),
-        ("check good0.yaml --json r.json", 3, "the report --json r.json cannot be written"),
-        ("record -- s.py", 3, "no temporary file can be written: let TMPDIR name a folder"),
-        ("parity --reference s.py -- s.py", 3, "no temporary file can be written"),
-    ],
+    sampled(
+        [
+            ("check good0.yaml", 0, ""),
+            ("check good0.yaml --json r.json", 3, "the report --json r.json cannot be written"),
+            ("record -- s.py", 3, "no temporary file can be written: let TMPDIR name a folder"),
+            ("parity --reference s.py -- s.py", 3, "no temporary file can be written"),
+        ],
+        2,
+    ),
 )
 def test_no_file_may_be_written_is_one_line(folder: Path, words: str, code: int, line: str) -> None:
     (folder / "s.py").write_text("print(1)\n", encoding="utf-8")
@@ -306,7 +309,7 @@ OF_A_RECORD = (
 
 
 @pytest.mark.parametrize(
-    ("module", "words"), sampled(list(product(OF_A_RECORD, ("record -- s.py", FAKE))), 3)
+    ("module", "words"), sampled(list(product(OF_A_RECORD, ("record -- s.py", FAKE))), 6)
 )
 def test_ctrl_c_while_record_imports_something_is_no_traceback(
     folder: Path, module: str, words: str
@@ -372,6 +375,7 @@ def until_gone(session: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.nightly
 def test_the_parent_of_ranks_ends_in_silence_where_the_command_has_ended() -> None:
     command = [sys.executable, "-m", "torch_scenarios.record.launch"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)

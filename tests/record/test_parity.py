@@ -228,7 +228,9 @@ def parity_of(
     return done.exit_code, done.output, json.loads(results.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("script", ["data_parallel.py", "tensor_parallel.py", "autocast.py"])
+@pytest.mark.parametrize(
+    "script", sampled(["data_parallel.py", "tensor_parallel.py", "autocast.py"], 2)
+)
 def test_a_right_strategy_computes_what_one_process_does(tmp_path: Path, script: str) -> None:
     code, output, result = parity_of(tmp_path, script)
     assert code == 0, output
@@ -237,7 +239,7 @@ def test_a_right_strategy_computes_what_one_process_does(tmp_path: Path, script:
     assert result["problems"] == []
 
 
-@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 12))
+@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 24))
 def test_the_first_deviation_is_named_with_what_it_is(
     tmp_path: Path, script: str, mistake: str, code: str, words: str
 ) -> None:
@@ -306,7 +308,7 @@ def test_a_strategy_by_hand_computes_what_one_process_does(
             ("", ("--steps", "6"), 0, "its ranks compute what one process computes"),
             ("masks", (), 3, "rank 0 before the backward pass (line 27): draw them"),
         ],
-        3,
+        6,
     ),
 )
 def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
@@ -365,7 +367,7 @@ def test_rows_that_a_loader_draws_at_random_are_not_compared(tmp_path: Path) -> 
             ("counts", 1, "is 2 times what one process has"),
             ("perturbs,sums", 1, "is not what one process has"),
         ],
-        3,
+        6,
     ),
 )
 def test_what_is_another_algorithm_on_several_ranks_is_not_known(
@@ -418,6 +420,7 @@ def test_the_line_is_where_the_module_gives_its_output_back(tmp_path: Path) -> N
     assert result["problems"][0]["line"] == line, output
 
 
+@pytest.mark.nightly
 def test_what_rounding_does_is_measured_where_it_decides(tmp_path: Path) -> None:
     code, output, result = parity_of(tmp_path, "cancels.py")
     assert code == 0, output
@@ -498,6 +501,7 @@ def test_dropout_is_left_out_of_both(tmp_path: Path) -> None:
     assert code == 0, output
 
 
+@pytest.mark.nightly
 def test_two_records_are_compared_without_a_run(tmp_path: Path) -> None:
     parity_of(tmp_path, "data_parallel.py", "scaled")
     records = tmp_path / "records"

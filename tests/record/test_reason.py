@@ -30,7 +30,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
-@pytest.mark.parametrize("kind", sampled(list(KINDS), 2))
+@pytest.mark.parametrize("kind", sampled(list(KINDS), 4))
 def test_why_ranks_part_is_told_with_the_line(
     recording: Recording, kind: str, how: tuple[str, ...]
 ) -> None:

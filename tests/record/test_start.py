@@ -346,6 +346,7 @@ def test_spawned_ranks_that_each_choose_a_port_never_meet(
     assert f"(spawns.py:{line})" in done.output
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_error_of_a_spawned_rank_is_told_where_its_group_is_destroyed_all_the_same(
@@ -398,6 +399,7 @@ def test_processes_that_are_no_whole_world_are_told_with_the_loop_that_starts_th
     assert "the script starts processes by `for rank in range(1, 2)` (train.py:4)" in done.output
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.parametrize("fake", sampled([False, True], 2))
 def test_spawned_ranks_that_count_from_one_are_told(

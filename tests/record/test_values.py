@@ -51,6 +51,9 @@ NIGHTLY = {
     *("shard_of_rank_zero_resumed", "owners_leave_positions_out"),
     *("hooks_sum_what_is_summed", "flat_copies_summed_twice"),
     *("hook_scales_by_rank", "flag_set_behind_forward", "reads_in_flight"),
+    *("clips_by_another_limit", "ema_on_one_rank", "gathers_for_a_contrast", "list_of_one_tensor"),
+    *("loss_of_no_label", "masks_of_tensor_parallel_ranks", "missing_on_some", "no_set_epoch"),
+    *("second_loss_unsynced", "sums_twice", "tied_weight_of_stages", "zero_shard_not_sent"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {

@@ -565,7 +565,7 @@ def named(module: ModuleType) -> str:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("module", sampled(list(TOLD_BY), 8), ids=named)
+@pytest.mark.parametrize("module", sampled(list(TOLD_BY), 16), ids=named)
 def test_a_mutation_of_a_reference_turns_a_scenario_red(
     module: ModuleType, observed: Observed
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sampling import sampled
 
 from torch_scenarios.modules.attention import CausalSelfAttention
 from torch_scenarios.modules.base import Layer
@@ -213,7 +214,7 @@ def _walked(
     return param, reached
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", sampled(list(OPTIMIZERS), 2))
 def test_no_gradients_within_their_errors_lead_further(name: str) -> None:
     optimizer, rng = OPTIMIZERS[name], np.random.default_rng(3)
     for steps in (1, 2, 5):

@@ -102,7 +102,7 @@ def test_what_ddmin_leaves_is_one_minimal(items: list[int], seed: int) -> None:
 # ---------------------------------------------------------------------------- the property
 
 
-@pytest.mark.parametrize("path", sampled(WRONG, 24), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(WRONG, 48), ids=lambda path: path.stem)
 def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     done = minimized(text, path=path)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from sampling import sampled
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import Launcher, LaunchOptions
@@ -277,7 +278,8 @@ def test_a_host_killed_from_outside_ends_one_scenario(
 
 
 @pytest.mark.parametrize(
-    ("victim", "moment"), [("host", "before"), ("host", "meanwhile"), ("worker", "meanwhile")]
+    ("victim", "moment"),
+    sampled([("host", "before"), ("host", "meanwhile"), ("worker", "meanwhile")], 2),
 )
 def test_a_stopped_process_ends_one_scenario(
     victim: str,
@@ -363,7 +365,7 @@ def until_stopped(pid: int) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM], 2))
 def test_a_worker_lost_between_two_scenarios_costs_neither(
     number: signal.Signals, analysed: Callable[[str], AnalysedCase]
 ) -> None:

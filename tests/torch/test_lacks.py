@@ -132,6 +132,7 @@ def test_only_the_case_that_needs_the_word_is_unsupported_and_a_plugin_that_pass
     assert not plain.warnings
 
 
+@pytest.mark.nightly
 def test_a_stated_word_that_is_refuted_excuses_nothing_and_is_one_warning_of_a_run(
     folder: Path,
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_stated_word_that_is_refuted_excuses_nothing_and_is_one_warning_of_a_r
     assert [each.code for each in stated.warnings] == ["need_refuted"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sampled(["ignores_tags", "refuses_tags"], 2))
 def test_a_plugin_that_lacks_it_indeed_hears_nothing(folder: Path, name: str) -> None:
     tagged, plain = verdicts(folder, name, OUT_OF_ORDER, SUM)

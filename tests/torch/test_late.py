@@ -66,7 +66,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("before", ["", "  - barrier: {}\n"], ids=["first met", "met before"])
-@pytest.mark.parametrize("call", sampled(list(CALLS), 3))
+@pytest.mark.parametrize("call", sampled(list(CALLS), 6))
 def test_check_and_run_agree_on_who_comes_late(
     call: str, before: str, launcher: Launcher, analysed: Callable[[str], AnalysedCase]
 ) -> None:

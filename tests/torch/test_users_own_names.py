@@ -73,6 +73,7 @@ def test_scenarios_and_tests_run_under_pytest() -> None:
     assert "3 passed" in say(*command, "-W", "ignore")
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_scenarios_run() -> None:
     assert "1 passed" in say(str(BIN / "scenario"), "run", "--no-cache", "sum.yaml")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from processes import left_in, of_folder, until
+from sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +162,7 @@ def test_a_save_shows_the_new_verdict_of_what_changed(watching: Callable[..., Wa
     watch.says("stopped watching")
 
 
+@pytest.mark.nightly
 def test_what_failed_last_is_remembered(watching: Callable[..., Watching]) -> None:
     watch = watching(one=SUM, two=SUM)
     watch.says("2 passed", READY)
@@ -261,6 +263,7 @@ def test_a_change_of_what_hangs_ends_the_hang(watching: Callable[..., Watching])
     assert watch.end(signal.SIGTERM) == 130
 
 
+@pytest.mark.nightly
 def test_a_hang_that_is_deleted_ends(watching: Callable[..., Watching]) -> None:
     watch = watching(one=HANGS, two=SUM)
     assert until(lambda: len(watch.processes()) >= 4, LONG_S)
@@ -273,7 +276,7 @@ def test_a_hang_that_is_deleted_ends(watching: Callable[..., Watching]) -> None:
     assert watch.end() == 130
 
 
-@pytest.mark.parametrize("moment", ["at once", "while a case runs", "while it waits"])
+@pytest.mark.parametrize("moment", sampled(["at once", "while a case runs", "while it waits"], 2))
 def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watching]) -> None:
     watch = watching(one=SUM if moment == "while it waits" else HANGS)
     if moment == "at once":
@@ -323,12 +326,15 @@ def test_an_analysis_alone_starts_no_process(
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [
-        (("--json", "out.json", "."), "--json is for a run that ends"),
-        (("--shard", "1/2", "."), "--shard is for a run that ends"),
-        (("on.yaml",), "there is no file on.yaml"),
-        ((".", "-k", "one and"), "-k 'one and' cannot be read"),
-    ],
+    sampled(
+        [
+            (("--json", "out.json", "."), "--json is for a run that ends"),
+            (("--shard", "1/2", "."), "--shard is for a run that ends"),
+            (("on.yaml",), "there is no file on.yaml"),
+            ((".", "-k", "one and"), "-k 'one and' cannot be read"),
+        ],
+        2,
+    ),
 )
 def test_a_command_line_that_makes_no_sense_is_not_watched(
     arguments: tuple[str, ...], told: str, watching: Callable[..., Watching]
@@ -338,6 +344,7 @@ def test_a_command_line_that_makes_no_sense_is_not_watched(
     watch.says(told)
 
 
+@pytest.mark.nightly
 def test_a_selection_is_kept(watching: Callable[..., Watching]) -> None:
     matrix = SUM.replace("tensors:", "matrix: {n: [1, 2]}\ntensors:")
     watch = watching("one.yaml::one[n=2]", one=matrix)

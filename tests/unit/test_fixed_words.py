@@ -156,7 +156,7 @@ def codes(tmp_path: Path, condition: str) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("place", sampled(list(PLACES), 4))
+@pytest.mark.parametrize("place", sampled(list(PLACES), 8))
 def test_no_hint_leads_from_one_spelling_that_fails_to_another(tmp_path: Path, place: str) -> None:
     followed = 0
     for word in ("sum", "min", "SUM", "float32", "int64", "gloo", "fast", "x", "op", "exp", "even"):

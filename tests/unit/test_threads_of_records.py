@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from projections import in_order, of_program, of_record
+from sampling import sampled
 
 from torch_scenarios.record.format import read
 from torch_scenarios.record.program import program_of
@@ -64,7 +65,7 @@ def written(folder: Path, rank: int, mode: str, drawn: tuple[Any, ...]) -> None:
     (folder / f"rank-{rank:05d}.jsonl").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("mode", ["fake", "live"])
+@pytest.mark.parametrize("mode", sampled(["fake", "live"], 2))
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(ranks=st.tuples(RANK, RANK))
 def test_each_thread_is_projected(mode: str, ranks: tuple[tuple[Any, ...], ...]) -> None:

@@ -94,7 +94,7 @@ def model_of(asked: Candidate) -> Decoder:
     return MIXED if asked.expert > 1 else TINY
 
 
-@pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
+@pytest.mark.parametrize("asked", sampled(list(WAYS), 2), ids=lambda each: each.name)
 def test_each_way_is_a_program_that_is_right_with_its_values(
     asked: Candidate, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_groups_of_experts_and_contexts_are_right_on_each_backend(
 PIPELINES = [each for each in WAYS if each.stages > 1]
 
 
-@pytest.mark.parametrize("asked", sampled(PIPELINES, 5), ids=lambda each: each.name)
+@pytest.mark.parametrize("asked", sampled(PIPELINES, 10), ids=lambda each: each.name)
 def test_a_pipeline_does_not_rely_on_a_send_that_leaves_early(
     asked: Candidate, tmp_path: Path
 ) -> None:
@@ -292,11 +292,14 @@ def test_parts_leave_stages_idle_for_less_and_keep_more() -> None:
 
 @pytest.mark.parametrize(
     ("stages", "micro", "turns", "schedule", "published"),
-    [
-        (8, 3, 24, INTERLEAVED, 0.2347),
-        (8, 3, 24, ZERO_BUBBLE, 0.1323),
-        (16, 6, 48, ZERO_BUBBLE_V, 0.0697),
-    ],
+    sampled(
+        [
+            (8, 3, 24, INTERLEAVED, 0.2347),
+            (8, 3, 24, ZERO_BUBBLE, 0.1323),
+            (16, 6, 48, ZERO_BUBBLE_V, 0.0697),
+        ],
+        3,
+    ),
 )
 def test_bubbles_are_those_that_were_published(
     stages: int, micro: int, turns: int, schedule: str, published: float, tmp_path: Path
@@ -368,7 +371,7 @@ def test_shards_hold_their_part_and_recomputation_keeps_less() -> None:
     assert again.backwards == pytest.approx(one.backwards + one.block)
 
 
-@pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
+@pytest.mark.parametrize("asked", sampled(list(WAYS), 2), ids=lambda each: each.name)
 def test_a_program_holds_what_its_way_was_chosen_for(asked: Candidate, tmp_path: Path) -> None:
     model = replace(model_of(asked), hidden=1024, inner=4096, vocabulary=4096, sequence=256)
     (scenario,) = load_content(tmp_path / "way.yaml", model.program(asked, gpu()).encode())
@@ -449,12 +452,15 @@ def test_what_an_allocator_may_not_have_room_for_is_tight() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "flags", "words"),
-    [
-        ({}, [], "steps, measured by"),
-        ({"batch": 64, "experts": 8, "active": 2}, [], "steps with experts, published by"),
-        ({}, ["--float8"], "steps with products in float8, published by"),
-        ({"sequence": 32768, "batch": 16}, [], "steps of sequences of 16,384 tokens and more"),
-    ],
+    sampled(
+        [
+            ({}, [], "steps, measured by"),
+            ({"batch": 64, "experts": 8, "active": 2}, [], "steps with experts, published by"),
+            ({}, ["--float8"], "steps with products in float8, published by"),
+            ({"sequence": 32768, "batch": 16}, [], "steps of sequences of 16,384 tokens and more"),
+        ],
+        2,
+    ),
 )
 def test_the_table_has_what_cost_says_of_each_file(
     tmp_path: Path, changes: dict[str, int], flags: list[str], words: str
@@ -556,6 +562,7 @@ def test_a_matrix_that_is_computed_anew_is_kept_of_one_block() -> None:
     assert held[1, NOTHING] - held[0, NOTHING] == pairs * model.layers
 
 
+@pytest.mark.nightly
 def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
     tmp_path: Path,
 ) -> None:
