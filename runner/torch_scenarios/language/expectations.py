@@ -71,7 +71,7 @@ def _raise_spec(node: Node, context: Context) -> scenario.RaiseSpec:
 
 def _listed_kind(node: Node, context: Context) -> str | None:
     if isinstance(node, Scalar) and node.text == NO_ERROR:
-        message = f"`{NO_ERROR}` stands in a list of kinds of error"
+        message = f"`{NO_ERROR}` cannot be one of several errors"
         hint = f"a list names errors of which any will do; write `raises: {NO_ERROR}` for no error"
         context.problems.add("unknown_kind", message, node.mark, hint)
         return None
