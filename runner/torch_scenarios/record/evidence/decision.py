@@ -1037,16 +1037,38 @@ class SideEffects:
             deals = own.batch_sampler if own.batch_sampler is not None else own.sampler
             if all(type(each).__module__.startswith("torch.") for each in (deals, own.sampler)):
                 with contextlib.suppress(Exception):  # a dataset of no length, or its own mistake
-                    self._note_made("loads", str(len(deals)))
+                    self._put_made(self._find_own(sys._getframe(1)), str(len(deals)))
+            elif (made := self._find_own(sys._getframe(1))) is not None:
+                places[id(own)] = made
+                weakref.finalize(own, places.pop, id(own), None)
 
         loader.__init__ = make
+        measure = loader.__len__
+        #: where loaders were made whose sampler is of the script's own
+        places: dict[int, tuple[int, int]] = {}
 
-    def _note_made(self, what: str, name: str) -> None:
-        frame: Any = sys._getframe(1)
+        @functools.wraps(measure)
+        def measure_and_note(own: Any) -> int:
+            """Return how many batches a loader has, noted where a framework asks for it."""
+            found: int = measure(own)
+            self._put_made(places.pop(id(own), None), str(found))
+            return found
+
+        loader.__len__ = measure_and_note
+
+    def _find_own(self, frame: Any) -> tuple[int, int] | None:
+        """Return the line of the script that a frame was called from, and the number of its place.
+
+        A sampler of the script's own is never asked by a note: what it does may be anything.
+        """
         while frame is not None and self._is_foreign(frame.f_code.co_filename):
             frame = frame.f_back
-        if frame is not None:
-            self._put(what, name, frame)
+        return (frame.f_lineno, self._site(frame)) if frame is not None else None
+
+    def _put_made(self, place: tuple[int, int] | None, name: str) -> None:
+        """Write down how many batches a loader has that was made in a line."""
+        if place is not None:
+            self._put_at("loads", name, *place)
 
     def _watch_questions(self) -> None:
         for holder, names in _ASKING:
@@ -1165,11 +1187,17 @@ class SideEffects:
 
     def _put(self, what: str, name: str, frame: Any) -> None:
         """Write down what is done to a file or a key, once for each line."""
-        key, known = (what, name, frame.f_lineno), self._known[what in _CHANGED]
+        key = (what, name, frame.f_lineno)
+        if key not in self._known[what in _CHANGED]:
+            self._put_at(what, name, frame.f_lineno, self._site(frame))
+
+    def _put_at(self, what: str, name: str, line: int, place: int) -> None:
+        """Write down what is done in a line, once for each line and name, by its place's number."""
+        key, known = (what, name, line), self._known[what in _CHANGED]
         if key in known or self._is_full(what) or os.getpid() != self._pid:
             return
         known.add(key)
-        row = ["a", what, name[-MOST_PATH:], self._site(frame)]
+        row = ["a", what, name[-MOST_PATH:], place]
         if what == "removes":  # which another rank may have made just before
             row.append(self._recorder.sink.now_us())
         self._recorder.sink.put(json.dumps(row))

@@ -74,6 +74,7 @@ from torch_scenarios.record.evidence.reasons.given import (
     find_given,
     find_given_amount,
     find_given_here,
+    find_given_too,
     find_passed,
 )
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
@@ -381,6 +382,8 @@ def explain_parting(
         return clauses, ""
     loader = find_loader(parted) if _MORE_TURNS in reason[0].words else None
     clauses += [loader[0]] if loader is not None else []
+    given = find_given_too(parted, f"{reason[0].words} {loader[0].words if loader else ''}")
+    clauses += [given] if given is not None else []
     if not parting.group and not reason[1]:
         return [*clauses, reason[0]], ""
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)

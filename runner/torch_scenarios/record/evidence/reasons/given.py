@@ -144,6 +144,21 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
     return None
 
 
+def find_given_too(parted: DecidedParting, reason: str) -> Clause | None:
+    """Return what ranks were given otherwise in what their lines use; None where a reason has it.
+
+    A loop over the layers of a model is longer on some ranks as these have made another model.
+    """
+    if not _is_in_framework(parted):
+        return None
+    for _, frames in parted.parting.sides:
+        spans = _list_spans(frames[:1])
+        for decision, words in list_differing(parted, frames):
+            if _is_inside(decision, spans) and f"({parted.place(decision)})" not in reason:
+                return Clause(words + _tell_behind(parted, decision))
+    return None
+
+
 def tell_given(parted: DecidedParting, frames: Frames) -> Reason | None:
     """Return what ranks were given otherwise in what makes what a line uses, as one that raised."""
     spans = _list_spans(frames)
@@ -169,6 +184,9 @@ def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
     if len(values) < len(own) or len({*values.values()}) < 2 or None in values.values():
         return ""
     texts = {rank: str(value) for rank, value in sorted(values.items())}
+    if all(map(_OF_ITEMS.fullmatch, texts.values())):
+        kinds = {text.partition(" (")[2] for text in texts.values()}
+        texts = {r: t.partition(" (")[0] if len(kinds) == 1 else t for r, t in texts.items()}
     if not all(each.startswith("{") for each in texts.values()):
         return "" if _is_own(_name_of(decision), texts) else f"is {_list_alike(texts)}"
     held: dict[int, dict[str, str]] = {rank: json.loads(text) for rank, text in texts.items()}

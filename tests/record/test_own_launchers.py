@@ -1,0 +1,189 @@
+"""Programs whose rank 0 starts the others itself, as Lightning's do: their ranks are of one record.
+
+The stand-in launcher here does what Lightning's does, without Lightning. Where a framework is
+installed, the night runs a program of it too: the suite itself installs none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+#: rank 0 chooses a port, starts rank 1 with the same command, and goes on as a rank
+STAND_IN = """\
+import os
+import socket
+import subprocess
+import sys
+
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    def __init__(self, *, max_steps, log_every):
+        self.max_steps, self.log_every = max_steps, log_every
+
+    def fit(self, model):
+        if "RANK" not in os.environ:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
+            for rank in range(1, 2):
+                subprocess.Popen(
+                    [sys.executable, *sys.argv], env={**os.environ, "RANK": str(rank)}
+                )
+            os.environ["RANK"] = "0"
+        dist.init_process_group("gloo")
+        for step in range(self.max_steps):
+            dist.all_reduce(model)
+            if step % self.log_every == 0:
+                dist.barrier()
+
+
+def fit():
+    rank = int(os.environ.get("RANK", 0))
+    every = 2 if rank == 0 else WRONG
+    Trainer(max_steps=4, log_every=every).fit(torch.ones(2))
+    dist.destroy_process_group()
+
+
+fit()
+"""
+#: what the night runs where it is installed: the module that is asked for, and the program
+LIGHTNING = """\
+import lightning as L
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, at):
+        loss = self.linear(batch[0]).pow(2).mean()
+        if WRONG:
+            self.log("loss", loss, sync_dist=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+trainer = L.Trainer(
+    accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+)
+trainer.fit(Net(), DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=2))
+"""
+FABRIC = """\
+import torch
+from lightning.fabric import Fabric
+
+
+def main():
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        fabric.backward(model(torch.randn(2, 4)).pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        if WRONG:
+            fabric.all_reduce(torch.ones(1))
+
+
+main()
+"""
+ACCELERATE = """\
+import torch
+from accelerate import Accelerator
+
+
+def main():
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(torch.nn.Linear(4, 1))
+    for step in range(2):
+        accelerator.backward(model(torch.randn(2, 4)).pow(2).mean())
+        if WRONG:
+            accelerator.gather(torch.ones(2))
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+
+
+main()
+"""
+UNDER_TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
+
+
+def recorded(folder: Path, text: str, *launcher: str) -> subprocess.CompletedProcess[str]:
+    """Record a program under a launcher of its own."""
+    script = folder / "train.py"
+    script.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "torch_scenarios.cli", "record", "--max-seconds", "200"]
+    inner = [*(launcher or (sys.executable,)), str(script)]
+    known = {
+        name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}
+    }
+    return subprocess.run(
+        [*command, "-o", str(folder / "record"), "--", *inner],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={**known, "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+@pytest.mark.parametrize(
+    ("every", "verdict"), [("3", "FAILED"), pytest.param("2", "PASSED", marks=pytest.mark.nightly)]
+)
+def test_ranks_that_rank_0_starts_are_of_one_record(
+    tmp_path: Path, every: str, verdict: str
+) -> None:
+    done = recorded(tmp_path, STAND_IN.replace("WRONG", every))
+    is_wrong = verdict == "FAILED"
+    assert done.returncode == is_wrong, done.stdout
+    assert re.search(rf"^{verdict} .*train\.py  2 ranks", done.stdout, re.MULTILINE)
+    assert ("`if step % self.log_every == 0` (train.py:28)" in done.stdout) is is_wrong, done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("module", "text", "condition", "launcher"),
+    [
+        ("lightning", LIGHTNING, "at % 2 == self.global_rank", ()),
+        ("lightning", FABRIC, "fabric.global_rank == 0", ()),
+        ("accelerate", ACCELERATE, "accelerator.is_main_process", UNDER_TORCHRUN),
+    ],
+    ids=["lightning", "fabric", "accelerate"],
+)
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_a_framework_has_its_cause_under_its_own_launcher(
+    tmp_path: Path,
+    module: str,
+    text: str,
+    condition: str,
+    launcher: tuple[str, ...],
+    *,
+    is_wrong: bool,
+) -> None:
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    done = recorded(tmp_path, text.replace("WRONG", condition if is_wrong else "True"), *launcher)
+    assert done.returncode == is_wrong, done.stdout
+    assert (f"`if {condition}` (train.py:" in done.stdout) is is_wrong
+    verdict = "FAILED" if is_wrong else "PASSED"
+    assert re.search(rf"^{verdict} .*train\.py  2 ranks", done.stdout, re.MULTILINE)
