@@ -1374,7 +1374,7 @@ def test_what_a_framework_is_given_otherwise_is_told_by_its_key(
     }
     (found,) = add_reasons([finding("missing_participant", 0)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
-    assert (f"pass the same at train.py:{line} on all ranks" in str(found.fix)) is bool(told)
+    assert (f"` on all ranks (train.py:{line})" in str(found.fix)) is bool(told)
     assert told in words
     assert bool(told) or f"train.py:{line}), is" not in words
 
@@ -1450,7 +1450,7 @@ def test_a_number_that_a_framework_is_given_otherwise_is_why_it_ends_earlier(
     words = "`max_epochs=left(rank)` (train.py:1) is 3 on rank 0, 2 on rank 1"
     is_told = bool(via) and values == "32"
     assert (words in told) is is_told
-    assert ("pass the same at train.py:1 on all ranks" in str(found.fix)) is is_told
+    assert ("pass the same `max_epochs=left(rank)`" in str(found.fix)) is is_told
 
 
 SETS = """\

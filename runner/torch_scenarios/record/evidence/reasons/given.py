@@ -44,17 +44,33 @@ _NONE = "not given"
 
 
 def _tell_behind(parted: DecidedParting, decision: Decision) -> str:
-    """Return the `if` behind an argument that ranks were given otherwise; nothing without one."""
-    source = script_at(decision.file)
-    if source is None:
-        return ""
-    functions = _list_functions(_list_traces(((decision.file, decision.line, ""),)))
+    """Return the `if` behind an argument that ranks were given otherwise, or what reads the rank.
+
+    Nothing is returned where neither is seen.
+    """
+    at = ((decision.file, decision.line, ""),)
+    functions = _list_functions(_list_traces(at))
     behind = ""
     for each, own in parted.tallies(whole=True).items():
         is_apart = each.kind == "if" and len({tally.yes for tally in own.values()}) > 1
         if is_apart and _is_inside(each, functions):
             behind = f"; behind it, {count_turns(parted, each, own)}"
+    for source, line in _list_traces(at)[1:] if not behind else ():
+        if source.asks_rank(line) and not source.keeps_rank(line):
+            place = short(((source.file, line, ""),), parted.folder)
+            return f"; behind it is `{source.text(line)}` ({place})"
     return behind
+
+
+def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
+    """Return what mends an argument that ranks were given otherwise."""
+    place = parted.place(decision)
+    if "a tensor [" in words:
+        return (
+            f"give `{decision.text}` ({place}) the same shape on all ranks by a pad, or let all "
+            "go on for as long as one does (`synced_gpus=True` of `generate`)."
+        )
+    return f"pass the same `{decision.text}` on all ranks ({place}), or let them agree on it first."
 
 
 def find_given(parted: DecidedParting) -> Reason | None:
@@ -68,13 +84,11 @@ def find_given(parted: DecidedParting) -> Reason | None:
     if not found:
         return None
     decision, words = found[0]
-    place = parted.place(decision)
     others = [f"`{each.text}` ({parted.place(each)})" for each, _ in found[1 : 1 + MOST_OTHERS]]
     words += _tell_behind(parted, decision)
     if others:
         words += f"; so {'is' if len(others) == 1 else 'are'} {' and '.join(others)}"
-    fix = f"pass the same at {place} on all ranks, or let them agree on it first."
-    return Clause(words), fix
+    return Clause(words), _advise(parted, decision, words)
 
 
 def list_differing(
@@ -123,7 +137,7 @@ def find_given_here(parted: DecidedParting) -> Reason | None:
     }
     for decision, words in list_differing(parted):
         if _is_inside(decision, here):
-            fix = f"pass the same at {parted.place(decision)} on all ranks."
+            fix = _advise(parted, decision, words)
             return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
@@ -139,7 +153,7 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
         spans = _list_spans(frames[:1])
         for decision, words in list_differing(parted, frames):
             if AMOUNTS.search(words) is not None and _is_inside(decision, spans):
-                fix = f"pass the same at {parted.place(decision)} on all ranks."
+                fix = _advise(parted, decision, words)
                 return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
@@ -164,7 +178,7 @@ def tell_given(parted: DecidedParting, frames: Frames) -> Reason | None:
     spans = _list_spans(frames)
     for decision, words in list_differing(parted, frames):
         if _is_inside(decision, spans):
-            fix = f"pass the same at {parted.place(decision)} on all ranks."
+            fix = _advise(parted, decision, words)
             return Clause(words + _tell_behind(parted, decision)), fix
     return None
 
