@@ -92,6 +92,9 @@ def list_early(parted: DecidedParting) -> Reason | None:
     registered = next(((each, line) for each in asked if (line := _find_registered(each))), None)
     if registered is not None:
         return _tell_registered(parted, *registered)
+    known = next(((each, line) for each in asked if (line := _find_variable(each))), None)
+    if known is not None:
+        return _tell_variable(parted, *known)
     decided = [each for each in tallies if each.kind in {"for", "while"}] + asked
     decided = sorted(decided, key=[*tallies].index)[-MOST_EARLY:]
     if not decided:
@@ -115,6 +118,30 @@ def _find_registered(decision: Decision) -> int:
             if isinstance(function, ast.Attribute) and _REGISTERS.match(function.attr):
                 return function.end_lineno or function.lineno
     return 0
+
+
+def _find_variable(decision: Decision) -> int:
+    """Return the line under an `if` that sets a variable of the environment; 0 for none."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    for part in (*node.body, *node.orelse) if isinstance(node, ast.If) else ():
+        for each in ast.walk(part):
+            for target in each.targets if isinstance(each, ast.Assign) else ():
+                if ast.unparse(target).startswith("os.environ["):
+                    return target.lineno
+    return 0
+
+
+def _tell_variable(parted: DecidedParting, decision: Decision, line: int) -> Reason:
+    """Return that some ranks set a variable of the environment, with the `if` around it."""
+    own = parted.tallies(whole=True)[decision]
+    at, source = parted.place(replace(decision, line=line)), script_at(decision.file)
+    text = source.text(line) if source is not None else ""
+    words = (
+        f"{BEFORE}{count_turns(parted, decision, own)}; under it `{text}` ({at}) is set, which a "
+        "framework may read"
+    )
+    return Clause(words), f"set the same variable on all ranks ({at})."
 
 
 def _tell_registered(parted: DecidedParting, decision: Decision, line: int) -> Reason:

@@ -49,7 +49,7 @@ def _tell_behind(parted: DecidedParting, decision: Decision) -> str:
     Nothing is returned where neither is seen.
     """
     at = ((decision.file, decision.line, ""),)
-    functions = _list_functions(_list_traces(at))
+    functions = _list_functions(_list_traces(at)) | _list_changes(decision)
     behind = ""
     for each, own in parted.tallies(whole=True).items():
         is_apart = each.kind == "if" and len({tally.yes for tally in own.values()}) > 1
@@ -60,6 +60,23 @@ def _tell_behind(parted: DecidedParting, decision: Decision) -> str:
             place = short(((source.file, line, ""),), parted.folder)
             return f"; behind it is `{source.text(line)}` ({place})"
     return behind
+
+
+def _list_changes(decision: Decision) -> set[_Span]:
+    """Return the `if`s under which the function of a line changes what the line passes."""
+    source = script_at(decision.file)
+    text = re.sub(r"^(?:\w+=|\*\*)(?!=)", "", decision.text)
+    if source is None or not re.match(r"[A-Za-z_]\w*", text):
+        return set()
+    names = {*re.findall(r"[A-Za-z_]\w*", text)}
+    return {
+        (source.file, node.lineno, node.lineno)
+        for node in ast.walk(source.scope(decision.line))
+        if isinstance(node, ast.If) and node.lineno < decision.line
+        for part in (*node.body, *node.orelse)
+        for each in ast.walk(part)
+        if isinstance(each, ast.Name) and each.id in names
+    }
 
 
 def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
@@ -244,10 +261,14 @@ def _is_of_rank(values: Mapping[int, str]) -> bool:
 
 
 def _find_shared(parted: DecidedParting) -> Frames:
-    """Return the innermost line of the script that all sides have come from."""
+    """Return the innermost line of the script that all sides have come from.
+
+    It is the line that calls a framework: a side of them is in no other line of the script.
+    """
     lines = [[each[:2] for each in frames] for _, frames in parted.parting.sides]
     shared = [at for at in lines[0] if all(at in each for each in lines)] if lines else []
-    return ((*shared[0], ""),) if shared else ()
+    is_last = bool(shared) and any(each[0] == shared[0] for each in lines)
+    return ((*shared[0], ""),) if is_last else ()
 
 
 def _list_traces(at: Frames) -> list[tuple[Script, int]]:

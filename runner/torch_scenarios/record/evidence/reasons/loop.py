@@ -486,9 +486,22 @@ def find_shorter(
             rest = [count for rank, count in counts.items() if rank not in waiting]
             if decision.kind == "for" and _is_entered_more(own, waiting):
                 continue  # what leads there differs: another step, another forward pass
+            if _is_within(parted, decision, waiting):
+                continue  # a rank that waits in an earlier turn may have as many as the others
             if rest and min(counts[rank] for rank in waiting) > max(rest):
                 return _explain_turns(parted, decision, counts)
     return None
+
+
+def _is_within(parted: DecidedParting, decision: Decision, ranks: Collection[int]) -> bool:
+    """Whether a rank other than some is still in a loop."""
+    first, last = _span(decision.file, decision.line) or (0, 0)
+    return any(
+        file == decision.file and first <= line <= last
+        for who, frames in parted.sides
+        if not {*who} & {*ranks}
+        for file, line, _ in frames
+    )
 
 
 def _is_entered_more(own: Mapping[int, Tally], ranks: Sequence[int]) -> bool:
