@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from torch_scenarios.record.evidence.claim import make_environment
-from torch_scenarios.record.evidence.decision import Decisions, attribute
+from torch_scenarios.record.evidence.decision import Decisions, attribute, describe_given
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -393,6 +393,11 @@ print(accumulate, sep=str())
     assert found["trainer"].args == (found["rows"], 4)
     assert found["trainer"].options == found["own"]
     given = {text for text in counted if text.startswith("given")}
+    assert describe_given(found["own"]) == (
+        *("**", "stage: 2", "optimizer.lr: 0.1", "optimizer.kind: Options"),
+    )
+    assert describe_given(found["Options"](4)) == ("**", "steps: 4", "name: 'adam'")
+    assert describe_given(found["rows"]) is None
     assert given == {
         "given: accumulate",
         "given: **own",

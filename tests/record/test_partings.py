@@ -1351,10 +1351,10 @@ trainer.train()
         (
             2,
             "**own",
-            ('{"steps": "4", "dir": "a"}', '{"dir": "b", "lr.first": "1"}'),
+            ("**|steps: 4|dir: a", "**|dir: b|lr.first: 1"),
             "(train.py:2), differs: `steps` is 4 on rank 0, not given on rank 1; `lr.first` is not",
         ),
-        (2, "**own", ('{"seed": "4"}', '{"seed": "7"}'), ""),
+        (2, "**own", ("**|seed: 4", "**|seed: 7"), ""),
         (2, "disable_tqdm=other", ("True", "False"), ""),
     ],
 )
@@ -1364,11 +1364,12 @@ def test_what_a_framework_is_given_otherwise_is_told_by_its_key(
     file = script(tmp_path, OPTIONS)
     at = replace(place(file, 4), via="kit.py:9")
     decision = Decision(kind="given", file=file, line=line, text=text, names=("Kit",))
+    values = [tuple(each.split("|")) for each in given]
     records = {
         rank: record(
             rank,
             *[call("all_reduce", at) for _ in range(2 - rank)],
-            ways=[BranchTaken(before=0, decision=decision, yes=1, values=(given[rank],))],
+            ways=[BranchTaken(before=0, decision=decision, yes=1, values=values[rank])],
         )
         for rank in (0, 1)
     }
@@ -1396,6 +1397,79 @@ def test_what_makes_the_object_that_raises_is_told_where_ranks_were_given_it_oth
     raised = replace(finding("", 1), diagnosis=None)
     found = explain_error(raised, records, str(tmp_path))
     assert "`steps(rank)`, passed to `Trainer` (train.py:3), is 4 on rank 0" in str(found.notes)
+
+
+VARIABLE = """\
+if local_rank == 1:
+    os.environ["ACCUMULATE"] = "4"
+accelerator = Accelerator()
+for batch in loader:
+    accelerator.backward(loss)
+accelerator.wait_for_everyone()
+"""
+
+
+def test_a_variable_that_one_rank_sets_is_told_and_no_loop_in_which_a_rank_still_waits(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, VARIABLE)
+    inside, outside = (replace(place(file, line), via="kit.py:9") for line in (5, 6))
+    loop = Decision(kind="for", file=file, line=4, text="for batch in loader")
+    records = {
+        0: record(0, call("all_reduce", inside), call("all_reduce", inside)),
+        1: record(1, call("all_reduce", inside), call("barrier", outside)),
+    }
+    for rank, each in records.items():
+        each.ways = [
+            BranchTaken(before=0, decision=_if(file, 1, "local_rank == 1"), yes=rank, no=1 - rank),
+            BranchTaken(before=0, decision=loop, yes=3, no=1),
+            BranchTaken(before=1, decision=loop, yes=3 + 2 * rank),
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert (
+        '`os.environ["ACCUMULATE"] = "4"` (train.py:2) is set, which a framework may read' in words
+    )
+    assert "more turns" not in words
+    assert found.fix == "set the same variable on all ranks (train.py:2)."
+
+
+METRICS = """\
+def make(labels):
+    metrics = {"loss": Mean()}
+    if (labels == 3).any():
+        metrics["rare"] = Mean()
+    return Collection(metrics)
+def main():
+    labels = rare if rank == 0 else common
+    metrics = make(labels)
+    metrics.compute()
+    dist.barrier()
+main()
+"""
+
+
+def test_an_if_in_the_program_of_all_ranks_is_not_taken_for_what_makes_an_argument(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, METRICS)
+    given = Decision(kind="given", file=file, line=5, text="metrics", names=("Collection",))
+    at = {
+        0: replace(place(file, 9, 11), via="kit.py:9"),
+        1: place(file, 10, 11),
+    }
+    records = {0: record(0, call("all_gather", at[0])), 1: record(1, call("barrier", at[1]))}
+    for rank, each in records.items():
+        held = ("**", "loss: Mean", *["rare: Mean"] * (rank == 0))
+        each.ways = [
+            BranchTaken(before=0, decision=_if(file, 3, "x"), yes=1 - rank, no=rank),
+            BranchTaken(before=0, decision=given, yes=1, values=held),
+            BranchTaken(before=0, decision=_if(file, 7, "y"), yes=1 - rank, no=rank),
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`metrics`, passed to `Collection` (train.py:5), differs: `rare` is Mean on" in words
+    assert "behind it, `if x` (train.py:3) is true on rank 0 alone" in words
 
 
 HANDLES = """\

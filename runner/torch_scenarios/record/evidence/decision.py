@@ -176,7 +176,7 @@ class Decisions:
         if left > 0 and (words := describe_given(value)) is not None:
             self._given[number] = left - (MOST_GIVEN // MOST_WHOLE if is_whole(value) else 1)
             self.decide(number, number >= 0)
-            self.pending[number][2] = (words,)
+            self.pending[number][2] = words
         return value
 
     def catch(self, number: int) -> None:
@@ -366,16 +366,18 @@ def _shorten_value(value: Any) -> Any:
     return None
 
 
-def describe_given(value: Any) -> str | None:
-    """Return what a call is given as text; of what holds others, JSON by key. None for the rest."""
+def describe_given(value: Any) -> tuple[str, ...] | None:
+    """Return what a call is given as text; of what holds others by name, `**` and each `key: text`.
+
+    None for what is neither.
+    """
     if (words := _describe_one(value)) is not None:
-        return words
+        return (words,)
     held = _items_of(value)
-    if held is None:
-        return None
     found: dict[str, str] = {}
-    _flatten("", held, MOST_DEPTH, found)
-    return json.dumps(found) if found else None
+    if held is not None:
+        _flatten("", held, MOST_DEPTH, found)
+    return (HOLDS, *(f"{key}: {words}" for key, words in found.items())) if found else None
 
 
 def is_whole(value: Any) -> bool:
@@ -473,6 +475,8 @@ _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 _Part: TypeAlias = tuple[ast.BoolOp, int, _Reads]
 #: characters of one value; items of a list that are written; keys of a dict, and how deep they lie
 MOST_WORDS, MOST_LISTED, MOST_KEYS, MOST_DEPTH = 100, 8, 200, 3
+#: what stands before the keys of what holds others by name
+HOLDS = "**"
 #: what has a name
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 #: classes whose objects hold options

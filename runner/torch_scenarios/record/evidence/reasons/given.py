@@ -6,7 +6,6 @@ Ranks that part inside of a framework are in one line of the script, and nothing
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
@@ -20,7 +19,7 @@ from torch_scenarios.record.evidence.choice import (
     list_values,
     short,
 )
-from torch_scenarios.record.evidence.decision import AMOUNTS
+from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
@@ -211,16 +210,19 @@ def _name_given(parted: DecidedParting, decision: Decision) -> str:
 
 def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return how what ranks were given differs, `is 3 on rank 0, 2 on rank 1`; or nothing."""
-    values = {rank: each.values[0] for rank, each in own.items() if each.values}
-    if len(values) < len(own) or len({*values.values()}) < 2 or None in values.values():
+    values = {rank: own[rank].values for rank in sorted(own)}
+    if len({*values.values()}) < 2 or not all(values.values()):
         return ""
-    texts = {rank: str(value) for rank, value in sorted(values.items())}
-    if all(map(_OF_ITEMS.fullmatch, texts.values())):
-        kinds = {text.partition(" (")[2] for text in texts.values()}
-        texts = {r: t.partition(" (")[0] if len(kinds) == 1 else t for r, t in texts.items()}
-    if not all(each.startswith("{") for each in texts.values()):
+    if not all(each[0] == HOLDS for each in values.values()):
+        texts = {rank: str(each[0]) for rank, each in values.items()}
+        if all(map(_OF_ITEMS.fullmatch, texts.values())):
+            kinds = {text.partition(" (")[2] for text in texts.values()}
+            texts = {r: t.partition(" (")[0] if len(kinds) == 1 else t for r, t in texts.items()}
         return "" if _is_own(_name_of(decision), texts) else f"is {_list_alike(texts)}"
-    held: dict[int, dict[str, str]] = {rank: json.loads(text) for rank, text in texts.items()}
+    held = {
+        rank: {key: text for word in each[1:] for key, _, text in [str(word).partition(": ")]}
+        for rank, each in values.items()
+    }
     keys = dict.fromkeys(key for each in held.values() for key in each)
     shown = []
     for key in keys:
