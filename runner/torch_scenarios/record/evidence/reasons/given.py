@@ -101,9 +101,9 @@ def find_given(parted: DecidedParting) -> Reason | None:
         return None
     decision, words = found[0]
     others = [f"`{each.text}` ({parted.place(each)})" for each, _ in found[1 : 1 + MOST_OTHERS]]
-    words += _tell_behind(parted, decision)
     if others:
-        words += f"; so {'is' if len(others) == 1 else 'are'} {' and '.join(others)}"
+        words += f"; {' and '.join(others)} differ{'s' * (len(others) == 1)} too"
+    words += _tell_behind(parted, decision)
     return Clause(words), _advise(parted, decision, words)
 
 
