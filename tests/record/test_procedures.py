@@ -43,6 +43,46 @@ def record(recording: Recording, folder: Path, leave: str, *how: str) -> tuple[i
     return ran.code, ran.output
 
 
+NESTED = """\
+import os
+import torch
+import torch.distributed.rpc as rpc
+
+
+def shift(x):
+    return x + 1
+
+
+def scale(x):
+    return rpc.rpc_sync("worker1", shift, args=(x,), timeout=600) * 2
+
+
+def evaluate(x):
+    return rpc.rpc_sync("worker0", scale, args=(x,), timeout=600)
+
+
+if __name__ == "__main__":
+    rank = int(os.environ["RANK"])
+    options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=1, rpc_timeout=600)
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    if rank == 0:
+        rpc.rpc_sync("worker1", evaluate, args=(torch.ones(2),), timeout=600)
+    rpc.shutdown()
+"""
+
+
+@pytest.mark.nightly
+def test_a_call_that_waits_has_its_function_and_its_worker(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(NESTED, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--max-seconds", "15")
+    assert ran.code == 3, ran.output
+    assert "rank 0: in rpc.rpc_sync of `shift` on worker1 (train.py:11)" in ran.output
+    assert "rank 1: in rpc.rpc_sync of `scale` on worker0 (train.py:15)" in ran.output
+
+
 def test_a_rank_that_waits_in_shutdown_for_one_that_has_left_is_named(
     recording: Recording, tmp_path: Path
 ) -> None:

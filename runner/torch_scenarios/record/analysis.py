@@ -669,7 +669,8 @@ def _notes(order: RunOrder, records: Mapping[int, RankRecord]) -> list[str]:
         notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
     if order.fake:
         notes.append(
-            f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
+            f"on fake ranks nothing is sent: {len(records)} of {order.world_size} ranks were run, "
+            "each by itself"
         )
         if any((order.folder / SCRATCH / "copies").glob("*")):
             notes.append(

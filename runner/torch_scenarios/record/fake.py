@@ -359,9 +359,20 @@ class Exchange:
         return names[self._mailbox.first(list(names))]
 
     def _guess(self, name: str, args: tuple[Any, ...]) -> None:
-        """Let a rank receive its own: as if all ranks held it."""
+        """Let a rank receive its own: as if all ranks held it.
+
+        Where it gives nothing (`recv`, and `scatter` of another's), its numbers are small and the
+        same: memory that was never written may hold some that are not finite, and a right script
+        then raises.
+        """
         ins, outs = _sides(name, args)
-        if not ins or not outs:
+        if not outs:
+            return
+        if not ins:
+            for tensor in outs:
+                if tensor.is_floating_point() or tensor.is_complex():
+                    with self._torch.no_grad(), suppress(RuntimeError):
+                        tensor.fill_(1.0 / max(1, tensor.shape[-1] if tensor.dim() else 1))
             return
         first = ins[0]
         for tensor in outs:

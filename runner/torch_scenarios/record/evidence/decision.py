@@ -970,6 +970,8 @@ class SideEffects:
         self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
         #: deeds as they were asked for: what, the path, and the line
         self._seen: set[tuple[str, Any, str, int]] = set()
+        #: lines that have waited for a key of the store
+        self._waited: set[tuple[str, int]] = set()
         #: questions that are still looked at
         self._left = MOST_LOOKS
 
@@ -1112,11 +1114,20 @@ class SideEffects:
             if not self._is_foreign(frame.f_code.co_filename):
                 keys = args[1] if len(args) > 1 else ()
                 prefix = self._recorder.prefixes.of(args[0])
+                if what == "awaits" and os.getpid() == self._pid:
+                    self._write_ways(frame)
                 for key in keys if isinstance(keys, list | tuple) else (keys,):
                     self._put(what, f"{prefix}/{key}" if prefix else str(key), frame)
             return method(*args, **kwargs)
 
         return use_key
+
+    def _write_ways(self, frame: Any) -> None:
+        """Write the decisions that led to a line that waits, once: no call may follow."""
+        at = (frame.f_code.co_filename, frame.f_lineno)
+        if at not in self._waited:
+            self._waited.add(at)
+            self._recorder.write_decisions()
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "socket.bind":

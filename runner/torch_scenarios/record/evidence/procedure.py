@@ -1,9 +1,9 @@
 """Remote procedure calls of a rank: where it waits in them, written down and not judged.
 
 What `torch.distributed.rpc` sends goes past the kernels of `c10d`. So its functions that wait are
-calls that may block, as `new_group` is. Which rank answers which call is not written, nor the wait
-for a future of `rpc_async`, whose class is closed. This runs in the user's own process: it imports
-the standard library alone.
+calls that may block, as `new_group` is, with the function and the worker that they name. The wait
+for a future of `rpc_async` is not written, whose class is closed. This runs in the user's own
+process: it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,20 @@ def watch(
 
     @functools.wraps(function)
     def watch_call(*args: Any, **kwargs: Any) -> Any:
-        with inside(name):
+        with inside(name + _name_callee(args)):
             return function(*args, **kwargs)
 
     return watch_call
+
+
+#: characters of the name of a function or a worker
+MOST_NAME = 60
+
+
+def _name_callee(args: tuple[Any, ...]) -> str:
+    """Return which function a call runs, and on which worker; nothing of other calls."""
+    if len(args) < 2 or not callable(args[1]):
+        return ""
+    worker = getattr(args[0], "name", args[0])
+    function = getattr(args[1], "__name__", "")
+    return f" of `{str(function)[:MOST_NAME]}` on {str(worker)[:MOST_NAME]}"

@@ -556,10 +556,13 @@ class Script:
         return None
 
     def compiled(self, line: int) -> ast.FunctionDef | None:
-        """Return the function that begins in a line, with its first decorator or its `def`."""
+        """Return the function that begins in a line, with its first decorator or its `def`.
+
+        A frame of compiled code is at that line, and one of Python's own is never.
+        """
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef) and node.decorator_list:
-                first = min(each.lineno for each in node.decorator_list)
+            if isinstance(node, ast.FunctionDef):
+                first = min((each.lineno for each in node.decorator_list), default=node.lineno)
                 if first <= line <= node.lineno:
                     return node
         return None

@@ -346,6 +346,7 @@ def explain_parting(
             find_other_way(parted, always),
             find_last_decided(parted),
             find_longest(parted, always),
+            find_compiled(parted),
             find_caller(parted),
         ]
         far = [

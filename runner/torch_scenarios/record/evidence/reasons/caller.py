@@ -409,7 +409,7 @@ def find_compiled(parted: DecidedParting) -> Reason | None:
         source = script_at(file)
         scope = source.compiled(line) if source is not None else None
         for node in ast.walk(scope) if scope is not None else ():
-            if isinstance(node, ast.If) and call.operation in ast.unparse(node):
+            if isinstance(node, ast.If) and _leads_to(source, node, call.operation):
                 verb = "communicates" if len(ranks) == 1 else "communicate"
                 text = ast.unparse(node.test)
                 place = short(((file, node.lineno, ""),), parted.folder)
@@ -420,3 +420,18 @@ def find_compiled(parted: DecidedParting) -> Reason | None:
                 fix = f"decide `{text}` ({place}) the same way on all ranks."
                 return Clause(words), fix
     return None
+
+
+def _leads_to(source: Script | None, node: ast.If, operation: str) -> bool:
+    """Whether a part of an `if` makes a call, itself or in a function of the scripts."""
+    kind = operation.removesuffix("_single")
+    wanted = {operation, kind, f"{kind}_tensor", f"{kind}_tensor_autograd"}
+    called = {
+        name_of(each.func)
+        for part in (*node.body, *node.orelse)
+        for each in ast.walk(part)
+        if isinstance(each, ast.Call)
+    }
+    return source is not None and any(
+        name in wanted or source.reaches(name, wanted) for name in called
+    )

@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import PurePath
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
@@ -30,7 +30,7 @@ from torch_scenarios.record.evidence.stack import (
     read_stack,
     read_threads,
 )
-from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
+from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -189,6 +189,8 @@ def explain_idle(
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
+    if keys and (unset := _explain_unset(records, folder)):
+        keys = [keys[0], unset[1], unset[0]]
     waits = keys or _explain_waits(stacks, programs, folder)
     waits = [*_explain_staying(stacks, records, folder), *waits]
     lost = _explain_lost(records if keys else places, records, folder)
@@ -271,6 +273,39 @@ def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> 
     parted = DecidedParting(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
     reason = find_way_out(parted, parted.tallies(whole=True), None) if calls else None
     return [reason[0].words] if reason is not None else []
+
+
+def _explain_unset(records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return the way by which ranks pass the line in which others set their keys of the store."""
+    places: dict[Frames, set[int]] = {}
+    for rank, record in records.items():
+        for each in record.changes:
+            if each.what == "sets" and each.place.frames:
+                places.setdefault(each.place.frames, set()).add(rank)
+    parted = DecidedParting(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+    for frames, setters in places.items():
+        if len(setters) == len(records):
+            continue
+        near = {
+            decision: own
+            for decision, own in parted.tallies(whole=True).items()
+            if any(_is_before(decision, file, line) for file, line, _ in frames)
+        }
+        reason = find_way_out(parted, near, None)
+        setting = short(frames, folder)
+        fix = f"fix: let each rank set its key ({setting}) before it waits, whatever"
+        for decision, own in near.items():
+            words = reason[0].words if reason is not None else count_turns(parted, decision, own)
+            where = f"`{decision.text}` ({parted.place(decision)})"
+            if decision.kind == "if" and where in words:
+                return [words, f"{fix} {where} says."]
+    return []
+
+
+def _is_before(decision: Decision, file: str, line: int) -> bool:
+    """Whether a decision is in the function of a line, and before it."""
+    source = script_at(file) if decision.file == file and decision.line <= line else None
+    return source is not None and source.scope(decision.line) is source.scope(line)
 
 
 #: how a lock is told that a rank waits for, and has

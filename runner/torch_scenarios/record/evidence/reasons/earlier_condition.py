@@ -19,6 +19,7 @@ from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
+    RecordedCall,
 )
 
 #: how what ranks decided begins that is not around their calls, and that nothing ties to them
@@ -41,6 +42,7 @@ def find_other_way(
                 and decision.file == file
                 and decision.line <= line
                 and parted.leads_on(decision)
+                and not _is_of_root(parted, tallies[decision])
                 and source.scope(decision.line) is source.scope(line)
             ]
             if not fitting:
@@ -67,6 +69,7 @@ def find_last_decided(
     decided = [
         decision
         for decision in _list_decided(tallies)
+        if not _is_of_root(parted, tallies[decision])
         if not whole or parted.leads_on(decision, to_line=by_all)
     ]
     # what some ranks do not come to follows from what they decided before
@@ -79,6 +82,15 @@ def find_last_decided(
     values = word_values(parted, decision, own)
     words = f"{BEFORE}{count_turns(parted, decision, own)}"
     return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
+
+
+def _is_of_root(parted: DecidedParting, own: Mapping[int, Tally]) -> bool:
+    """Whether an `if` prepares what the root of one call alone passes, such as a list to gather."""
+    calls = [each for each in parted.parting.calls.values() if isinstance(each, RecordedCall)]
+    roots = {each.root for each in calls}
+    is_one = len(calls) == len(parted.ranks) and len({each.place.frames for each in calls}) == 1
+    into = {rank for rank, tally in own.items() if tally.yes}
+    return is_one and len(roots) == 1 and None not in roots and into == roots
 
 
 def list_early(parted: DecidedParting) -> Reason | None:

@@ -70,7 +70,9 @@ def word_values(
     """
     shown = own if ranks is None else {rank: own[rank] for rank in ranks}
     values, origin = list_values(decision, shown), _tell_origin(parted, decision, own)
-    return "; ".join(filter(None, (values, origin if origin not in values else "")))
+    line = re.search(r"` comes from (`.*?`) \([^()]*\)$", origin)
+    is_shown = line is not None and line[1].strip("`") in values
+    return "; ".join(filter(None, (values, "" if is_shown else origin)))
 
 
 def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> str:
