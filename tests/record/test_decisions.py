@@ -104,7 +104,7 @@ inner = types.SimpleNamespace(
     PyTorchFileWriter=None, _distributed_c10d=types.SimpleNamespace(Store=Store)
 )
 recorder = types.SimpleNamespace(
-    torch=types.SimpleNamespace(_C=inner), folder="/nowhere",
+    torch=types.SimpleNamespace(_C=inner), folder="/nowhere", write_decisions=lambda: None,
     sink=types.SimpleNamespace(put=put.append),
     prefixes=types.SimpleNamespace(of=lambda _: "app"),
 )
