@@ -226,8 +226,8 @@ def test_a_collective_that_no_row_is_of_says_that_its_rows_are_of_others() -> No
     others, own = (
         forecast(called(name, 1e9), machine).error for name in ("broadcast", "all_reduce")
     )
-    assert " rows of other collectives, published by" in others
-    assert " rows like it, published by" in own
+    assert " measurements of other collectives, published by" in others
+    assert " measurements like it, published by" in own
 
 
 @pytest.mark.parametrize(("count", "is_compared"), [(100, True), (1, False)])

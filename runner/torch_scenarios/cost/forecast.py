@@ -90,12 +90,13 @@ class Forecast(Struct, frozen=True, kw_only=True):
     `origin` says what the time comes from, `error` how far off such times were: between `low` and
     `high` are 80 % of what was measured like it, `uncompared` of the time was never compared. Of
     the critical path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host`
-    (its calls, and starts of kernels) add up to the time. `computing` is what the rank that
-    computes longest does by itself, `idle` how long it has nothing to do because its host is not
-    there yet; the rest is exposed communication, and waiting. `late` is how much of a collective's
-    time its latency is, by the step, the group and the collective. Where hosts `synchronize`, these
-    are the steps that say so, and how long the program takes if none does. `worse` is what the
-    machine is assumed to have worse than it says, and the time without.
+    (its calls, and starts of kernels) add up to the time; `kernels` are the pauses of `alone`,
+    `computed` their steps. `computing` is what the rank that computes longest does by itself,
+    `idle` how long it has nothing to do because its host is not there yet; the rest is exposed
+    communication, and waiting. `late` is how much of a collective's time its latency is, by the
+    step, the group and the collective. Where hosts `synchronize`, these are the steps that say so,
+    and how long the program takes if none does. `worse` is what the machine is assumed to have
+    worse than it says, and the time without.
     """
 
     topology: Topology
@@ -114,8 +115,10 @@ class Forecast(Struct, frozen=True, kw_only=True):
     transfer: float
     waiting: float
     alone: float
+    kernels: float
     host: float
     exact: bool
+    computed: frozenset[int]
     replay: Replay
     computing: float = 0.0
     idle: float = 0.0
@@ -271,10 +274,14 @@ class Forecast(Struct, frozen=True, kw_only=True):
                 ("latency", self.latency),
                 ("bytes", self.transfer),
                 ("waiting", self.waiting),
-                ("collectives, pauses", self.alone),
+                ("computing", self.kernels),
+                ("collectives", self.alone - self.kernels),
                 ("the host", self.host),
             )
-            words = ", ".join(f"{name} {part / self.time:.0%}" for name, part in shares if part > 0)
+            least = MENTIONED * self.time
+            words = ", ".join(
+                f"{name} {part / self.time:.0%}" for name, part in shares if part >= least
+            )
             lines.append(f"of that   {words}")
         lines += self._step_lines(labels)
         shown = {
@@ -366,11 +373,18 @@ class Forecast(Struct, frozen=True, kw_only=True):
             label = named or f"step {part.part}"
             share = part.on_path / self.time if self.time else 0.0
             link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
-            calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
+            calls = self._word_calls(part)
             sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
             words = sent if part.size else ""  # a collective in one call sends no message
             lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
         return lines
+
+    def _word_calls(self, part: PartCost) -> str:
+        """Return how often something is done: a collective by its group, a kernel by each rank."""
+        ranks = len(self.ranks)
+        if part.part not in self.computed or part.calls % ranks or ranks == 1:
+            return f"{part.calls} call{'' if part.calls == 1 else 's'}"
+        return f"{part.calls // ranks} on each of {ranks} ranks"
 
     def _rank_lines(self) -> list[str]:
         """Return what each rank sends and receives, and when it is done."""
@@ -646,7 +660,8 @@ def _find_compared(
     table = step_interval(topology.name, topology.kind, gpu, is_planned=is_planned)
     if found[0] is None and topology.gpu is not None and table is not None:
         whose = f"{table.rows} steps{'' if table.alike else ' on other GPUs'}"
-        found[0] = _ComparedSteps(table.low, table.high, f"{whose}, measured by {table.sets}")
+        whose += f", measured by {_word_projects(table.sets)}"
+        found[0] = _ComparedSteps(table.low, table.high, whose)
     return found[0], found[1]
 
 
@@ -690,6 +705,7 @@ def _make_forecast(
         ranks=_ranks(sums, found, network),
         links=_rank_links(load, network),
         exact=found.exact,
+        computed=frozenset(step for step, group in sums if not group),
         replay=found,
         **shares,
     )
@@ -783,11 +799,15 @@ _UNCOMPARED = (
 def _rows_words(seen: Mapping[Interval, None]) -> str:
     """Return how many rows, of which machines, calls are compared with: the fewest of them."""
     least = min(seen, key=lambda each: (each.alike, each.asked, each.rows))
-    rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
+    rows = f"{least.rows} measurement{'' if least.rows == 1 else 's'}"
     whose = "like it" if least.asked else "of other collectives"
     if not least.alike:
         whose = "of machines of other kinds" + ("" if least.asked else ", and of other collectives")
-    return f"{rows} {whose}, published by {least.sets}"
+    return f"{rows} {whose}, published by {_word_projects(least.sets)}"
+
+
+def _word_projects(count: int) -> str:
+    return f"{count} project{'' if count == 1 else 's'}"
 
 
 #: how much longer than a call a host may seem to take by rounding
@@ -879,7 +899,7 @@ def _shares(found: Replay) -> dict[str, Any]:
     link which the next waits for is waiting; a message is its bytes first, and what is left is
     latency. So the five shares add up to the time.
     """
-    shares = {"latency": 0.0, "transfer": 0.0, "waiting": 0.0, "alone": 0.0}
+    shares = {"latency": 0.0, "transfer": 0.0, "waiting": 0.0, "alone": 0.0, "kernels": 0.0}
     path = [found.events[number] for number in found.path]
     shares["host"] = _host_share(path[0], None) if path else found.time
     for at, event in enumerate(path):
@@ -890,6 +910,7 @@ def _shares(found: Replay) -> dict[str, Any]:
         taken = until - event.started - host
         if event.name is not None:
             shares["alone"] += taken
+            shares["kernels"] += taken if event.name == "pause" else 0.0
         elif after is not None and after.cause == BY_LINK:
             shares["waiting"] += taken
         else:

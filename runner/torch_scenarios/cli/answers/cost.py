@@ -320,7 +320,7 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
     found["reserved_bytes"] = [low, high]
     words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
     words += f" (for 80 % of such steps an allocator reserves {amount(low)} to {amount(high)}:"
-    words += f" {reserved.rows} steps, measured by {reserved.sets})"
+    words += f" {reserved.rows} steps, measured by {reserved.sets} projects)"
     return words, found
 
 
