@@ -1472,6 +1472,36 @@ def test_an_if_in_the_program_of_all_ranks_is_not_taken_for_what_makes_an_argume
     assert "behind it, `if x` (train.py:3) is true on rank 0 alone" in words
 
 
+SHARDED = """\
+def wrap(model, profile):
+    return FSDP(model, STRATEGIES[profile])
+model = wrap(layers, "small" if rank else "large")
+model(x).backward()
+"""
+
+
+def test_what_makes_a_model_otherwise_is_told_where_ranks_are_in_one_line_of_the_script(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, SHARDED)
+    at = place(file, 4)
+    text = "STRATEGIES[profile]"
+    given = Decision(kind="given", file=file, line=2, text=text, names=("FSDP",))
+    names = ("all_gather_single", "reduce_scatter_single")
+    records = {
+        rank: record(
+            rank,
+            call("all_gather_single", at, maker="to"),
+            call(names[rank], at, maker="to"),
+            ways=[BranchTaken(before=0, decision=given, yes=1, values=(str(rank + 1),))],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = f"`{text}`, passed to `FSDP` (train.py:2), is 1 on rank 0, 2 on rank 1"
+    assert words in " ".join(each.words for each in found.notes)
+
+
 HANDLES = """\
 @trainer.on(Events.ITERATION_COMPLETED(every=every(local_rank)))
 def validate(engine):

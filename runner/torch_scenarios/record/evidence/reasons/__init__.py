@@ -158,6 +158,9 @@ def add_reasons(
     options = _explain_model(finding, parting, records, folder) if of_model else None
     if options is not None:
         lines[at] = add_reason(finding, [options[0]], options[1])
+    if options is None and parting is None:
+        given = _explain_line(records, folder)
+        lines[at] = add_reason(finding, [given[0]], given[1]) if given is not None else finding
     if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
@@ -174,6 +177,15 @@ def add_reasons(
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
     lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return what ranks were given otherwise that make other calls in one line of the script."""
+    difference = find_difference(records)
+    if difference is None:
+        return None
+    parted = DecidedParting(difference, records, folder)
+    return find_given_amount(parted) or find_passed(parted) or find_given(parted)
 
 
 def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:

@@ -184,7 +184,9 @@ def find_given_too(parted: DecidedParting, reason: str) -> Clause | None:
     for _, frames in parted.parting.sides:
         spans = _list_spans(frames[:1])
         for decision, words in list_differing(parted, frames):
-            if _is_inside(decision, spans) and f"({parted.place(decision)})" not in reason:
+            difference = re.split(r" differs: |\), is ", words)[-1]
+            is_known = difference in reason or f"({parted.place(decision)})" in reason
+            if _is_inside(decision, spans) and not is_known:
                 return Clause(words + _tell_behind(parted, decision))
     return None
 
