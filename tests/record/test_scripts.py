@@ -242,6 +242,21 @@ def test_a_rank_that_ends_is_told_before_what_the_others_waited_for(
     assert words in ran.messages
 
 
+def test_a_fake_rank_that_is_killed_for_memory_is_told_with_what_needs_less(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "large.py"
+    script.write_text(
+        "import os\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "dist.barrier()\nif dist.get_rank() == 1:\n    os.system(f'kill -9 {os.getpid()}')\n"
+        "dist.barrier()\n",
+        encoding="utf-8",
+    )
+    ran = recording.record(script, "--fake", "-n", "2")
+    assert (ran.code, "rank 1 dies by SIGKILL" in ran.output) == (1, True), ran.output
+    assert "every fake rank holds a whole model on this machine" in ran.output
+
+
 def test_a_right_program_that_ends_with_a_code_of_its_own_says_so(recording: Recording) -> None:
     ran = recording.of("ends.py", "-n", "3", HOW="all")
     words = "exit code 3 is the program's own, that of all 3 ranks, by `sys.exit` in ends.py:26"

@@ -562,7 +562,9 @@ def _endings(
                 for each in told
             )
             fix = _fix_rank(record, folder) if ended[0] == "raise" else ""
-            fix = fix or _fix_training(records) or (_KILLED if record.died == "SIGKILL" else "")
+            fix = fix or _fix_training(records)
+            if not fix and record.died == "SIGKILL":
+                fix = _KILLED + (_LESS_MEMORY if fake else "")
             alike.setdefault((*ended, fix, is_result), []).append(rank)
     causes: list[Finding] = []
     results: list[Finding] = []
@@ -820,6 +822,12 @@ def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str]
 _KILLED = (
     "something outside of the program killed it, most often the kernel for want of memory: look "
     "at `dmesg | grep -i 'killed process'`, and at the memory limit of the container or the job."
+)
+
+#: how a script that needs more memory than the machine has is recorded all the same
+_LESS_MEMORY = (
+    " Here every fake rank holds a whole model on this machine: record some ranks (`--ranks 0,1`), "
+    "fewer (`-n 2`), or all on tensors without memory (`--times-on h100-8x400g`)."
 )
 
 
