@@ -132,7 +132,7 @@ class Script:
             and (node.lineno < line or where is self.tree)
             and any(
                 ast.unparse(each) == text
-                for each in (_single(node.targets) if in_parts else node.targets)
+                for each in (list_targets(node.targets) if in_parts else node.targets)
             )
         ]
         before = [at for at in found if at < line and isinstance(target, ast.Name)]
@@ -637,11 +637,11 @@ def find_one_call(file: str, name: str) -> tuple[str, int]:
     return source.text(line), line
 
 
-def _single(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+def list_targets(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
     """Yield what an assignment sets, one by one: of `a, b = c` both `a` and `b`."""
     for each in targets:
         if isinstance(each, ast.Tuple | ast.List):
-            yield from _single(each.elts)
+            yield from list_targets(each.elts)
         else:
             yield each
 

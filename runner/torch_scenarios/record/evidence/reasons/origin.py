@@ -28,7 +28,7 @@ from torch_scenarios.record.evidence.choice import (
     list_values,
     short,
 )
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, list_targets, name_of, script_at
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -457,7 +457,7 @@ _COPIES = frozenset({"cls", "replace", "_replace"})
 def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
     """Return what a statement sets or changes, and what it sets it to."""
     if isinstance(node, ast.Assign):
-        return [*_flatten(node.targets)], node.value
+        return [*list_targets(node.targets)], node.value
     if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
         return [node.target], node.value
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -467,11 +467,3 @@ def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
         ):
             return [function.value], given[0] if given else None
     return [], None
-
-
-def _flatten(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    for each in targets:
-        if isinstance(each, ast.Tuple | ast.List):
-            yield from _flatten(each.elts)
-        else:
-            yield each
