@@ -19,6 +19,7 @@ from sampling import sampled
 from torch_scenarios.cli import cli
 from torch_scenarios.language.document import load
 from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.record import live
 from torch_scenarios.record.format import read
 from torch_scenarios.record.program import program_of
 
@@ -255,6 +256,22 @@ def test_a_fake_rank_that_is_killed_for_memory_is_told_with_what_needs_less(
     ran = recording.record(script, "--fake", "-n", "2")
     assert (ran.code, "rank 1 dies by SIGKILL" in ran.output) == (1, True), ran.output
     assert "every fake rank holds a whole model on this machine" in ran.output
+
+
+def test_a_long_run_of_fake_ranks_says_how_far_it_is(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FAKE_TOLD_S", 0.3)
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import time\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "time.sleep(2)\ndist.barrier()\n",
+        encoding="utf-8",
+    )
+    ran = recording.record(script, "--fake", "-n", "2")
+    assert ran.code == 0, ran.output
+    assert "scenario: 0 of 2 fake ranks have ended after" in ran.errors
+    assert ran.errors.count("take less") <= 1
 
 
 def test_a_right_program_that_ends_with_a_code_of_its_own_says_so(recording: Recording) -> None:

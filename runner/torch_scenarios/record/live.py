@@ -69,6 +69,8 @@ JOIN_S = 120.0
 IDLE_S = 1.5
 #: seconds without a movement after which the ranks outside of any call are named, live
 OUTSIDE_S = 20.0
+#: seconds of a run with fake ranks after which it says how far it is, again and again
+FAKE_TOLD_S = 30.0
 #: seconds without a movement after which a run is ended whose ranks wait for what never comes
 ENDLESS_S = 20.0
 #: seconds between two looks at what such ranks wait for: a thread may die later
@@ -474,6 +476,7 @@ class _Watch:
         self._moved = time.monotonic()
         self._analysed: tuple[float, float] = (0.0, 0.0)
         self._said = self._named = False
+        self._told_at = time.monotonic() + FAKE_TOLD_S
         self._endless_at = 0.0
         self._launch = LaunchRecord()
         self._ended = False
@@ -494,6 +497,8 @@ class _Watch:
             time.sleep(LOOK_S)
             self._look()
             now = time.monotonic()
+            if self._order.fake and not self._order.silent and now > self._told_at:
+                self._tell_progress(now, now - began)
             over = self._judge_end(now, began)
             if over is not None:
                 return self._end(over)
@@ -734,6 +739,20 @@ class _Watch:
     def _has_failed(self) -> bool:
         """Whether a rank has ended by an error, of which NCCL tells no other rank."""
         return any(self._launch.exits.values())
+
+    def _tell_progress(self, now: float, since_s: float) -> None:
+        """Say how many fake ranks have ended: each computes what its script does, on this machine.
+
+        The first time it is said what takes less.
+        """
+        first = since_s < 2 * FAKE_TOLD_S
+        self._told_at = now + FAKE_TOLD_S
+        words = (
+            f"{len(self._launch.exits)} of {len(self._order.ranks)} fake ranks have ended after "
+            f"{since_s:.0f} s"
+        )
+        less = "; fewer ranks (`--ranks 0,1`), or tensors without memory (`--times-on`), take less"
+        self._notice(words + (less if first else ""))
 
     def _tell_outside(self) -> None:
         """Say once where the ranks are that are outside of any call while nothing moves."""
