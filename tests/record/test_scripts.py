@@ -261,7 +261,7 @@ def test_a_fake_rank_that_is_killed_for_memory_is_told_with_what_needs_less(
 def test_a_long_run_of_fake_ranks_says_how_far_it_is(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "FAKE_TOLD_S", 0.3)
+    monkeypatch.setattr(live, "PROGRESS_S", 0.3)
     script = tmp_path / "slow.py"
     script.write_text(
         "import time\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"

@@ -70,7 +70,7 @@ IDLE_S = 1.5
 #: seconds without a movement after which the ranks outside of any call are named, live
 OUTSIDE_S = 20.0
 #: seconds of a run with fake ranks after which it says how far it is, again and again
-FAKE_TOLD_S = 30.0
+PROGRESS_S = 30.0
 #: seconds without a movement after which a run is ended whose ranks wait for what never comes
 ENDLESS_S = 20.0
 #: seconds between two looks at what such ranks wait for: a thread may die later
@@ -476,7 +476,7 @@ class _Watch:
         self._moved = time.monotonic()
         self._analysed: tuple[float, float] = (0.0, 0.0)
         self._said = self._named = False
-        self._told_at = time.monotonic() + FAKE_TOLD_S
+        self._progress_at = time.monotonic() + PROGRESS_S
         self._endless_at = 0.0
         self._launch = LaunchRecord()
         self._ended = False
@@ -497,7 +497,7 @@ class _Watch:
             time.sleep(LOOK_S)
             self._look()
             now = time.monotonic()
-            if self._order.fake and not self._order.silent and now > self._told_at:
+            if self._order.fake and not self._order.silent and now > self._progress_at:
                 self._tell_progress(now, now - began)
             over = self._judge_end(now, began)
             if over is not None:
@@ -745,8 +745,8 @@ class _Watch:
 
         The first time it is said what takes less.
         """
-        first = since_s < 2 * FAKE_TOLD_S
-        self._told_at = now + FAKE_TOLD_S
+        first = since_s < 2 * PROGRESS_S
+        self._progress_at = now + PROGRESS_S
         words = (
             f"{len(self._launch.exits)} of {len(self._order.ranks)} fake ranks have ended after "
             f"{since_s:.0f} s"
