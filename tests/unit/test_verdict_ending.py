@@ -334,7 +334,7 @@ def test_an_unexpected_death_is_told_with_its_rank_and_step(tmp_path: Path) -> N
     verdict = checked(text, tmp_path)
     (finding,) = [each for each in verdict.findings if each.code == "outcome_differs"]
     assert finding.prose.startswith(
-        "the program's outcome is crash (rank 1 died (SIGKILL) in `fault"
+        "the program's outcome is crash (rank 1 dies (SIGKILL) in `fault"
     )
     assert finding.mark is not None
     assert finding.mark.line == 5
@@ -359,7 +359,7 @@ def test_ranks_that_ended_alike_are_told_together(tmp_path: Path) -> None:
     text = "world_size: 3\ntensors: {x: [1]}\nsteps:\n  - broadcast: {tensor: x}\n"
     text += "expect: {diagnosis: invalid_argument}\n"
     (finding,) = checked(text, tmp_path).findings
-    assert "(ranks 0, 1 and 2 raised invalid_argument in `broadcast`:" in finding.prose
+    assert "(ranks 0, 1 and 2 raise invalid_argument in `broadcast`:" in finding.prose
 
 
 def test_what_several_ranks_would_raise_is_a_sentence(tmp_path: Path) -> None:

@@ -942,7 +942,7 @@ def _outcome(case: Case) -> list[Finding]:
         where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
         words = f"the program's outcome{where} is {predicted}"
         if predicted in {"crash", "error"}:
-            words += _explain_missing(case.prediction)
+            words += _explain_missing(case.prediction, is_past=False)
         return [_outcome_finding(case, "expectation", words)]
     if observed in stated:
         if observed in allowed or not case.reference or case.own_outcome:
@@ -950,7 +950,8 @@ def _outcome(case: Case) -> list[Finding]:
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
     meant = {case.general.outcome, *case.general.open}
-    words = f"the run's outcome is {observed}{_explain_missing(case.run) if case.run else ''}"
+    words = f"the run's outcome is {observed}"
+    words += _explain_missing(case.run, is_past=True) if case.run else ""
     if case.reference and observed != predicted and {*stated, observed} <= meant:
         words = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {words}"
     if case.own_section and case.reference and observed == case.general.outcome:
@@ -1054,38 +1055,47 @@ def _find_refused_group(case: Case) -> Mark | None:
     return next((creation.spec.mark for creation in refused), None)
 
 
-def _explain_missing(trace: Trace) -> str:
+def _explain_missing(trace: Trace, *, is_past: bool) -> str:
     """Say which ranks did not finish, and why: first who died; what is alike, once.
+
+    What a run did is past, what a program does is not.
 
     (rank 1 died (SIGKILL) in `fault`; ranks 0 and 2 are blocked in `all_reduce`)
     """
-    ends: dict[str, list[int]] = {}
+    ends: dict[tuple[str, str], list[int]] = {}
     for rank in sorted(trace.ranks, key=lambda rank: rank.ending != "died"):
         how = _end(rank)
         if how is not None:
             ends.setdefault(how, []).append(rank.rank)
-    shown = [
-        f"{ranks_text(ranks)} {'are' if len(ranks) > 1 else 'is'} {how}"
-        if how.startswith("blocked")
-        else f"{ranks_text(ranks)} {how}"
-        for how, ranks in ends.items()
-    ]
+    shown = []
+    for (ending, words), ranks in ends.items():
+        one, several, past = _ENDINGS[ending]
+        verb = past if is_past and past else several if len(ranks) > 1 else one
+        shown.append(f"{ranks_text(ranks)} {verb}{words}")
     left = sum(len(ranks) for ranks in list(ends.values())[4:])
     shown = shown[:4] + ([f"{left} more ranks" if left > 1 else "one more rank"] if left else [])
     return f" ({'; '.join(shown)})" if shown else ""
 
 
-def _end(rank: RankTrace) -> str | None:
-    """Say how a rank ended, to follow its name; None where it finished or may have."""
+#: how a rank ended -> what one rank does, what several do, and what they did
+_ENDINGS = {
+    "died": ("dies", "die", "died"),
+    "raised": ("raises", "raise", "raised"),
+    "blocked": ("is blocked", "are blocked", ""),
+}
+
+
+def _end(rank: RankTrace) -> tuple[str, str] | None:
+    """Return how a rank ended and the words that follow; None where it finished or may have."""
     last = rank.events[-1] if rank.events else None
     step = f" in `{last.label}`" if last else ""
     if rank.ending == "died":
-        return f"died ({rank.died}){step}"
+        return rank.ending, f" ({rank.died}){step}"
     if rank.ending == "raised" and last is not None and last.failure is not None:
         words = last.failure.message.strip().splitlines()
         kinds = " or ".join(last.failure.kinds)
-        return f"raised {kinds}{step}" + (f": {words[0]}" if words else "")
-    return f"blocked{step}" if rank.ending == "blocked" else None
+        return rank.ending, f" {kinds}{step}" + (f": {words[0]}" if words else "")
+    return (rank.ending, step) if rank.ending == "blocked" else None
 
 
 # ---------------------------------------------------------------------------- dies, within
