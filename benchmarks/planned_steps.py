@@ -36,6 +36,7 @@ QWEN_30B = {"layers": 48, "hidden": 2048, "inner": 768, "heads": 32, **QWEN}
 QWEN_235B = {"layers": 94, "hidden": 4096, "inner": 1536, "heads": 64, **QWEN}
 GPT_OSS = {"layers": 36, "hidden": 2880, "inner": 2880, "heads": 64, "vocabulary": 201088}
 GPT_OSS |= {**MOE, "head": 64, "kv_heads": 8, "active": 4}
+GPT_OSS_20B = {**GPT_OSS, "layers": 24, "experts": 32}
 MIXTRAL = {"layers": 32, "hidden": 4096, "inner": 14336, "heads": 32, "vocabulary": 32000}
 MIXTRAL |= {**MOE, "kv_heads": 8, "experts": 8, "active": 2}
 #: GPT has two matrices of 4 h in its network, a decoder of ours three of 8/3 h. Theirs keeps the
@@ -240,6 +241,121 @@ NEMO_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, int]], ...] = 
         32,
         2260,
         {"shards": 32, "context": 4, "tensor": 4, "turns": 4},
+    ),
+)
+
+#: a model, sequences of a step, tokens a second of each GPU, and the way; all on H100, in bfloat16
+AUTOMODEL_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, Any]], ...] = (
+    (
+        "Qwen3 30B A3B, EP 8, 8 GPUs, recomputed",
+        QWEN_30B,
+        512,
+        12040,
+        {"shards": 8, "expert": 8, "micro": 4, "turns": 16, "recompute": ALL},
+    ),
+    (
+        "GPT-OSS 20B, EP 8, 8 GPUs",
+        GPT_OSS_20B,
+        256,
+        13058,
+        {"shards": 8, "expert": 8, "micro": 2, "turns": 16},
+    ),
+    (
+        "GPT-OSS 120B, EP 64, 64 GPUs",
+        GPT_OSS,
+        512,
+        7626,
+        {"shards": 64, "expert": 64, "micro": 2, "turns": 4},
+    ),
+    (
+        "Llama 3 70B, CP 2, 64 GPUs, recomputed",
+        LLAMA_70B,
+        128,
+        866.77,
+        {"shards": 64, "context": 2, "turns": 4, "recompute": ALL},
+    ),
+)
+#: the same, with the machine; in float8, or in MXFP8 where the name says so
+BRIDGE_ROWS: tuple[tuple[str, str, dict[str, int], int, float, dict[str, Any]], ...] = (
+    (
+        "Llama 3 70B, TP 2, PP 4, 64 GB200, MXFP8",
+        "gb200-nvl72",
+        LLAMA_70B,
+        256,
+        3712,
+        {"stages": 4, "parts": 5, "shards": 8, "tensor": 2, "turns": 32},
+    ),
+    (
+        "Llama 3.1 405B, TP 4, PP 16, 256 GB200, float8",
+        "gb200-nvl72",
+        LLAMA_405B,
+        1536,
+        843,
+        {"stages": 16, "parts": 4, "shards": 4, "tensor": 4, "turns": 384},
+    ),
+    (
+        "Llama 3.1 405B, TP 4, PP 16, 256 GB200, MXFP8",
+        "gb200-nvl72",
+        LLAMA_405B,
+        1536,
+        783,
+        {"stages": 16, "parts": 8, "shards": 4, "tensor": 4, "turns": 384},
+    ),
+    (
+        "Llama 3.1 405B, TP 8, PP 8, CP 2, 1024 H100, float8",
+        "h100-8x400g",
+        LLAMA_405B,
+        1536,
+        326,
+        {"stages": 8, "parts": 8, "shards": 16, "context": 2, "tensor": 8, "turns": 192},
+    ),
+    (
+        "GPT-OSS 120B, EP 64, 64 GB200, bfloat16",
+        "gb200-nvl72",
+        GPT_OSS,
+        1280,
+        16640,
+        {"shards": 64, "expert": 64, "micro": 4, "turns": 5},
+    ),
+    (
+        "GPT-OSS 120B, EP 64, 64 GB200, MXFP8",
+        "gb200-nvl72",
+        GPT_OSS,
+        1280,
+        28672,
+        {"shards": 64, "expert": 64, "micro": 4, "turns": 5},
+    ),
+    (
+        "Qwen3 30B A3B, EP 8, 8 GB200, MXFP8",
+        "gb200-nvl72",
+        QWEN_30B,
+        512,
+        39936,
+        {"shards": 8, "expert": 8, "micro": 4, "turns": 16},
+    ),
+    (
+        "Qwen3 30B A3B, EP 8, 8 B200, MXFP8",
+        "b200-8x400g",
+        QWEN_30B,
+        512,
+        27136,
+        {"shards": 8, "expert": 8, "micro": 4, "turns": 16},
+    ),
+    (
+        "Qwen3 235B A22B, PP 8, EP 32, 256 GB200, MXFP8",
+        "gb200-nvl72",
+        QWEN_235B,
+        8192,
+        7280,
+        {"stages": 8, "parts": 3, "shards": 32, "expert": 32, "turns": 256},
+    ),
+    (
+        "Qwen3 235B A22B, PP 8, EP 8, 256 B200, MXFP8",
+        "b200-8x400g",
+        QWEN_235B,
+        8192,
+        3776,
+        {"stages": 8, "shards": 32, "expert": 8, "turns": 256},
     ),
 )
 
@@ -705,6 +821,45 @@ ROWS = {
             ("7B", 7500, NOTHING),
             ("34B", 1550, ALL),
             ("70B", 800, ALL),
+        )
+    },
+    # chosen and written down on 2026-11-29, before any of them was forecast. First NVIDIA-NeMo's
+    # Automodel, docs/performance-summary.mdx at 36044ad3, with what examples/llm_benchmark computes
+    # anew (GPT-OSS 120B: at 037e04a6, when a microbatch had two sequences, as the table has it)
+    **{
+        f"AutoModel {name}": step("h100-8x400g", model, batch, {"tokens": tokens}, **way)
+        for name, model, batch, tokens, way in AUTOMODEL_ROWS
+    },
+    # NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md and -archive.md at 067f987d, the last
+    # container that has the row; its recipes compute nothing anew, but of GPT-OSS norms and gates
+    **{
+        f"Bridge {name}": step(
+            machine,
+            model,
+            batch,
+            {"tokens": tokens},
+            **({} if "bfloat16" in name else {"products": FLOAT8}),
+            **way,
+        )
+        for name, machine, model, batch, tokens, way in BRIDGE_ROWS
+    },
+    # torchtitan, docs/performance.md at eaea6f6a: H100 with HBM2e and less power, 8,192 tokens (its
+    # MFU says so)
+    **{
+        f"torchtitan 405B, FSDP 16 x TP 8{words}": step(
+            "grand-teton",
+            LLAMA_405B,
+            32,
+            {"tokens": tokens},
+            shards=16,
+            tensor=8,
+            micro=2,
+            recompute=ALL,
+            **products,
+        )
+        for words, tokens, products in (
+            ("", 109, {}),
+            (", float8", 177, {"products": FLOAT8}),
         )
     },
 }
