@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import forecast, microseconds
-from torch_scenarios.cost.intervals import memory_interval, tell_fit
+from torch_scenarios.cost.intervals import COMPARED, PLANNED, memory_interval, tell_fit
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
@@ -653,6 +654,26 @@ def test_a_plan_says_what_of_its_ways_is_not_planned_or_is_far_off(tmp_path: Pat
     assert ["on A100 steps that recompute everything" in each for each in told] == [
         *(False, False, True)
     ]
+    assert "took 0.84 to 0.91 times their forecast, as 2 projects" in told[2]
+    assert "1.02 to 1.12 times it, as Megatron's paper" in told[2]
+
+
+def test_steps_on_a100_that_recompute_everything_are_as_far_off_as_a_plan_says() -> None:
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["form"] == PLANNED and row["kind"] == "a100-8x200g" and row["step"] in PUBLISHED
+        ]
+    took: dict[bool, list[float]] = {}
+    for row in rows:
+        if PUBLISHED[row["step"]].way.recompute == ALL:
+            ratio = float(row["forecast"]) / float(row["measured"])
+            took.setdefault(row["set"] == "NVIDIA", []).append(ratio)
+    assert {of: f"{min(each):.2f} to {max(each):.2f}" for of, each in took.items()} == {
+        False: "0.84 to 0.91",
+        True: "1.02 to 1.12",
+    }
 
 
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path) -> None:
