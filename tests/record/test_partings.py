@@ -2467,3 +2467,45 @@ def test_a_tensor_of_a_size_that_was_not_there_before_is_no_other_one_of_its_loo
     words = " ".join(each.words for each in found.notes)
     assert ("reaches another tensor on some ranks" in words) is is_order
     assert ("set by `rows = p.grad.values()` (train.py:2)" in words) is not is_order
+
+
+EXCHANGES = """\
+first = rank % 2 == 0
+if first:
+    dist.send(x, peer)
+    dist.recv(y, peer)
+else:
+    dist.recv(y, peer)
+    dist.send(x, peer)
+"""
+
+
+@pytest.mark.parametrize(("line", "way"), [(3, "both go into"), (6, "both take the `else` of")])
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_ranks_that_wait_for_each_other_by_one_order_are_told_its_if(
+    line: int, way: str, *, is_alike: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, EXCHANGES)
+    ranks = (0, 2) if line == 3 else (1, 3)
+    operation, what = ("send", "receive") if line == 3 else ("recv", "send")
+    records = {
+        rank: record(rank, call(operation, place(file, line), peer=peer), size=4)
+        for rank, peer in zip(ranks, reversed(ranks), strict=True)
+    }
+    asks = replace(_if(file, 2, "first"), names=("first",))
+    for rank, each in records.items():
+        is_true = (line == 3) is (is_alike or rank == ranks[0])
+        each.ways = [
+            BranchTaken(
+                before=0, decision=asks, yes=is_true, no=not is_true, values=(str(is_true),)
+            )
+        ]
+    waits = replace(
+        finding("circular_wait", *ranks),
+        notes=tuple(
+            Clause(f"rank {rank} waits in `{operation}` for rank {peer} to {what}")
+            for rank, peer in zip(ranks, reversed(ranks), strict=True)
+        ),
+    )
+    reason = explain_message(waits, records, str(tmp_path))
+    assert (reason is not None and f"{way} `if first` (train.py:2)" in reason[0].words) is is_alike

@@ -246,6 +246,13 @@ def test_a_rank_outside_of_one_of_several_groups_is_told_without_a_guess(tmp_pat
     assert "pass a rank that is in it, or its number in the group as `group_dst`." in said
 
 
+def test_a_call_that_receives_from_one_is_told_by_its_src(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", *[(BARRIER,)] * 4)
+    group = ["g", 1, "1", [2, 3], "", "gloo"]
+    said = refused(folder, "dist.broadcast_object_list(plan, rank, group=hi)", group)
+    assert "rank 1 is not in [2, 3]: for its rank 1 write `src=3`, or `group_src=1`." in said
+
+
 def test_a_message_and_a_barrier_that_wait_for_each_other_are_mended_at_the_message(
     tmp_path: Path,
 ) -> None:

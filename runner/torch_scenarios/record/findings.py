@@ -56,6 +56,8 @@ _OF_THE_ROOT = re.compile(
 )
 #: the argument of a call that names one rank, and its rank
 _ARGUMENT = re.compile(r"\b(dst|src|global_rank)\s*=")
+#: calls whose one rank is that which others receive from
+_FROM_ONE = re.compile(r"\b(?:broadcast|scatter|i?recv)\w*\(")
 
 
 def verdict_on_records(
@@ -857,7 +859,8 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
         return _WORKER if names_dead_worker(record.error or "") else _fix_model(record, folder)
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
-    name = named[1] if named is not None and named[1] != "global_rank" else "dst"
+    name = "src" if _FROM_ONE.search(text) else "dst"
+    name = named[1] if named is not None and named[1] != "global_rank" else name
     inside = f"group_{name}"
     fix = f"`{name}` is a rank of the world, also where a group is passed"
     at = int(refused[1])

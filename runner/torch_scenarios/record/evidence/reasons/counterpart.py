@@ -39,6 +39,7 @@ from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
+from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
@@ -97,6 +98,7 @@ def explain_message(
     )
     return (
         find_caught(parted, whole=True)
+        or find_same_order(parted, {rank: what for rank, _, what in answers})
         or _find_past(finding, parted)
         or _loop(finding, parted, answers)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
