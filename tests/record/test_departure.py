@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_idle,
     explain_parent,
     find_endless,
+    waits_for_items,
 )
 from torch_scenarios.record.evidence.stack import put_main_first
 from torch_scenarios.record.format import (
@@ -453,3 +454,38 @@ def test_a_rank_at_its_end_that_stays_is_told_with_its_way_out(tmp_path: Path) -
     assert lines[-1].startswith(
         "rank 1 alone takes the `return`:3 under `if not rows` (train.py:2)"
     )
+
+
+PUTS = """\
+def worker(rank, queue):
+    if rank == 0:
+        queue.put(rank)
+"""
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_who_takes_more_than_is_put_is_told_the_if_of_the_put(
+    *, is_apart: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(PUTS, encoding="utf-8")
+    asks = Decision(kind="if", file=str(file), line=2, text="if rank == 0")
+    records = {rank: RankRecord(rank=rank, world_size=2) for rank in range(2)}
+    for rank, each in records.items():
+        goes = rank == 0 or not is_apart
+        each.ways = [BranchTaken(before=0, decision=asks, yes=goes, no=not goes)]
+    takes = stack((f"{LIB}/multiprocessing/queues.py", 103, "get"), (str(file), 9, "main"))
+    told = explain_parent(takes, {}, str(tmp_path), records)
+    assert told[0].startswith("the program that starts the ranks waits at train.py:9")
+    words = "rank 1 does not go into `if rank == 0` (train.py:2), where it would put something"
+    assert (f"{words} (train.py:3)" in told) is is_apart
+    assert len([each for each in told if each.startswith("fix: take as many items")]) == 1
+    idle = explain_idle(records, {0: takes}, {}, str(tmp_path))
+    assert (f"{words} (train.py:3)" in idle) is is_apart
+
+
+def test_a_program_that_takes_from_a_queue_waits_for_items(tmp_path: Path) -> None:
+    own = (str(tmp_path / "train.py"), 9, "main")
+    assert waits_for_items(stack((f"{LIB}/multiprocessing/queues.py", 103, "get"), own))
+    assert not waits_for_items(stack((f"{LIB}/multiprocessing/popen_fork.py", 27, "poll"), own))
+    assert not waits_for_items("")

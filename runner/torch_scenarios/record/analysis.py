@@ -46,6 +46,7 @@ from torch_scenarios.record.evidence.reasons import (
     find_endless,
     find_late_rank,
     list_own_ways,
+    waits_for_items,
 )
 from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.evidence.standstill import STANDSTILL_S
@@ -194,18 +195,12 @@ def record(
     notes = (*notes, *(() if result.found else _list_other_ways(records, home)))
     result = _add_processes(result, records, ran, home)
     ranks, outside = _find_outside(ran, records)
-    waits: tuple[str, ...] = ()
-    if outside:
-        stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
-        waits = (
-            *explain_parent(ran.parent, stacks, home),
-            *explain_idle(records, stacks, ran.programs, home),
-        )
-        if result.result.verdict.status == "INCONCLUSIVE":
-            result = _put_reason(result, outside)
-        else:
-            notes = (*notes, outside)
-    result = _cut_off(result, ran)
+    waits = _explain_waits(ran, records, ranks, home)
+    if outside and result.result.verdict.status == "INCONCLUSIVE":
+        result = _put_reason(result, outside)
+    elif outside:
+        notes = (*notes, outside)
+    result = _cut_off(result, ran, is_waiting=bool(waits))
     if ran.stuck and not order.own_launcher and not order.fake:
         if order.join:
             result, lines = _complete(order, records, result, start, limits)
@@ -220,6 +215,19 @@ def record(
     return RecordedRun(
         judged=result, records=records, ran=ran, notes=notes, path=path, home=home, waits=waits
     )
+
+
+def _explain_waits(
+    ran: RunEnd, records: Mapping[int, RankRecord], ranks: Sequence[int], home: str
+) -> tuple[str, ...]:
+    """Return what ranks outside of any call wait for, and the program that has started them."""
+    if ranks:
+        stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
+        parent = explain_parent(ran.parent, stacks, home, records)
+        return (*parent, *explain_idle(records, stacks, ran.programs, home))
+    if not ran.stacks and (ran.left or ran.interrupted or ran.timed_out):
+        return tuple(explain_parent(ran.parent, {}, home, records))
+    return ()
 
 
 def _add_waits(
@@ -404,6 +412,10 @@ class Questions(Struct, frozen=True):
         home = script_of(self.order, records)[1]
         return find_endless(records, stacks, programs, home)
 
+    def leaves(self, stack: str) -> bool:
+        """Whether the program that has started the ranks waits for what they would put there."""
+        return waits_for_items(stack)
+
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`."""
         return bool(wrong_start(self.order.folder, launch, self.order, is_whole=is_whole))
@@ -540,12 +552,17 @@ def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) 
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
-def _cut_off(result: JudgedRecord, ran: RunEnd) -> JudgedRecord:
-    """Return a result that is in doubt where nothing is wrong in a run that was ended before."""
+def _cut_off(result: JudgedRecord, ran: RunEnd, *, is_waiting: bool) -> JudgedRecord:
+    """Return a result that is in doubt where nothing is wrong in a run that was ended before.
+
+    `is_waiting` says that something of it waits, also where it is interrupted.
+    """
     verdict = result.result.verdict
-    if verdict.status != "PASSED" or not (ran.timed_out or ran.endless):
+    is_over = ran.timed_out or ran.endless or ran.left or (ran.interrupted and is_waiting)
+    if verdict.status != "PASSED" or not is_over:
         return result
     when = "at --max-seconds" if ran.timed_out else "where nothing moved any more"
+    when = "by its user" if ran.interrupted else when
     words = (
         f"the run was ended {when}, before each rank and what it started came to an end; "
         "up to there the ranks communicate as they should"

@@ -141,6 +141,8 @@ class RunEnd(Struct, kw_only=True):
     programs: dict[int, str] = field(default_factory=dict)
     #: ranks outside of any call that wait for what never comes, so that the run was ended
     endless: tuple[int, ...] = ()
+    #: whether all ranks have ended, and the program that starts them waits for what none can give
+    left: bool = False
     duration_s: float = 0.0
     code: int = 0
 
@@ -166,6 +168,9 @@ class StandstillCheck(Protocol):
         programs: Mapping[int, str],
     ) -> Sequence[int]:
         """Return which of these ranks wait for what nothing outside of the job gives them."""
+
+    def leaves(self, stack: str) -> bool:
+        """Whether the program that has started the ranks waits for what they would put there."""
 
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`.
@@ -477,7 +482,7 @@ class _Watch:
         self._analysed: tuple[float, float] = (0.0, 0.0)
         self._said = self._named = False
         self._progress_at = time.monotonic() + PROGRESS_S
-        self._endless_at = 0.0
+        self._endless_at = self._left_at = 0.0
         self._launch = LaunchRecord()
         self._ended = False
 
@@ -536,6 +541,8 @@ class _Watch:
             return RunEnd(stuck=True)
         if now - self._moved > ENDLESS_S and (endless := self._find_endless()):
             return RunEnd(endless=endless)
+        if now - self._moved > ENDLESS_S and self._is_abandoned():
+            return RunEnd(left=True)
         return None
 
     def _is_over_outside(self, now: float) -> bool:
@@ -718,6 +725,22 @@ class _Watch:
         idle = [rank for rank in begun if _wants_nothing(pids[rank])]
         return bool([rank for rank in idle if wait_in_backward(records[rank])])
 
+    def _is_abandoned(self) -> bool:
+        """Whether the program that started the ranks takes from a queue that nobody fills.
+
+        All ranks have ended, and no other process of it lives.
+        """
+        now = time.monotonic()
+        if now < self._left_at or not self._order.own_launcher or self._order.fake:
+            return False
+        if self._order.keep or not self._launch.pids or self._live():
+            return False
+        self._left_at = now + ENDLESS_AGAIN_S
+        parent = self._find_parent()
+        if not parent or [each for each in list_helpers(parent, ()) if each != parent]:
+            return False
+        return self._asked.leaves(self._take_parent()) and self._is_idle()
+
     def _is_left(self, records: Mapping[int, RankRecord]) -> bool:
         """Whether a program of the user's waits for ranks of which none lives, and one was blocked.
 
@@ -795,13 +818,17 @@ class _Watch:
 
     def _take_parent(self) -> str:
         """Return the Python stack of the program that starts the ranks; nothing where none does."""
-        path = self._order.folder / PARENT
+        pid, path = self._find_parent(), self._order.folder / PARENT
+        return take_stacks({0: (pid, path)}).get(0, "") if pid else ""
+
+    def _find_parent(self) -> int:
+        """Return the process that has started the ranks and lives; 0 where the launcher has."""
         try:
-            pid = int(path.read_text(encoding="utf-8").partition("\n")[0])
+            text = (self._order.folder / PARENT).read_text(encoding="utf-8")
+            pid = int(text.partition("\n")[0])
         except (OSError, ValueError):
-            return ""
-        is_rank = pid in self._launch.pids.values()
-        return "" if is_rank or not _lives(pid) else take_stacks({0: (pid, path)}).get(0, "")
+            return 0
+        return 0 if pid in self._launch.pids.values() or not _lives(pid) else pid
 
     def _end(self, ran: RunEnd) -> RunEnd:
         """Write the stacks down, end every rank, and return how it was."""

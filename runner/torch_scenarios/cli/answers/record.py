@@ -389,7 +389,7 @@ def report_lines(
     verdict = result.result.verdict
     world = len(records)
     how = "ended at --max-seconds" if ran.timed_out else "ran"
-    how = "stuck" if ran.stuck or ran.endless else how
+    how = "stuck" if ran.stuck or ran.endless or ran.left else how
     how = "crashed" if any(each.died is not None for each in records.values()) else how
     how = "interrupted" if ran.interrupted else how
     under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
@@ -399,7 +399,7 @@ def report_lines(
     lines = lines_of_values(values) if values is not None else []
     parts = [f"{head}; {scope}" if scope else head, *lines]
     positions: list[str] = []
-    if result.found or ran.stuck or ran.timed_out or ran.interrupted or ran.endless:
+    if result.found or ran.stuck or ran.timed_out or ran.interrupted or ran.endless or ran.left:
         positions = tell_positions(records, home, ran.launch)
         outside = [
             rank

@@ -55,6 +55,7 @@ from torch_scenarios.record.evidence.reasons.departure import (
     find_departure,
     find_endless,
     find_polls,
+    waits_for_items,
 )
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     BEFORE,
@@ -124,6 +125,7 @@ __all__ = [
     "find_late_rank",
     "find_polls",
     "list_own_ways",
+    "waits_for_items",
 ]
 
 #: diagnoses of ranks that went different ways

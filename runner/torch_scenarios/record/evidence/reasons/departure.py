@@ -21,6 +21,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
+from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import find_one_call, script_at
 from torch_scenarios.record.evidence.stack import (
@@ -192,6 +193,8 @@ def explain_idle(
     if keys and (unset := _explain_unset(records, folder)):
         keys = [keys[0], unset[1], unset[0]]
     waits = keys or _explain_waits(stacks, programs, folder)
+    if any(OF_QUEUE in each for each in waits) and (item := explain_item(records, folder)):
+        waits = [*(each for each in waits if not each.startswith("fix: ")), *item]
     waits = [*_explain_staying(stacks, records, folder), *waits]
     lost = _explain_lost(records if keys else places, records, folder)
     if lost:  # what helps is there, and not where its rank waits
@@ -454,12 +457,17 @@ def _tell_barrier(file: str, folder: str) -> str:
     return f", made by `{text}` ({short(((file, line, ''),), folder)})" * bool(line)
 
 
-def explain_parent(stack: str, stacks: Mapping[int, str], folder: str) -> list[str]:
+def explain_parent(
+    stack: str,
+    stacks: Mapping[int, str],
+    folder: str,
+    records: Mapping[int, RankRecord] | None = None,
+) -> list[str]:
     """Return what the program waits for that starts the ranks, and what helps.
 
-    `stack` is its own, and may be empty; `stacks` are those of the ranks. That it waits for their
-    end is said only where they wait for it in turn: a process that has put something into a queue
-    ends once that is taken.
+    `stack` is its own, and may be empty; `stacks` are those of the ranks that live. That it waits
+    for their end is said only where they wait for it in turn: a process that has put something into
+    a queue ends once that is taken.
     """
     frames = read_stack(stack)
     own = next((each for each in frames if not is_foreign(each.filename)), None)
@@ -477,7 +485,17 @@ def explain_parent(stack: str, stacks: Mapping[int, str], folder: str) -> list[s
         return [words, f"fix: {fix}"]
     if wait is None or "a process that it has started" in wait[0]:
         return []
-    return [f"the program that starts the ranks waits {wait[0]}", f"fix: {wait[1]}"]
+    words, fix = f"the program that starts the ranks waits {wait[0]}", f"fix: {wait[1]}"
+    if OF_QUEUE not in wait[0]:
+        return [words, fix]
+    fix = fix if stacks else f"fix: {_OF_TAKER}"
+    return [words, *(explain_item(records or {}, folder) or [fix])]
+
+
+def waits_for_items(stack: str) -> bool:
+    """Whether a process waits for another one to put something into their queue."""
+    wait = explain_wait(read_stack(stack), "", "")
+    return wait is not None and OF_QUEUE in wait[0]
 
 
 def _fills_queue(stack: str) -> bool:
