@@ -726,7 +726,7 @@ class _Watch:
         return bool([rank for rank in idle if wait_in_backward(records[rank])])
 
     def _is_abandoned(self) -> bool:
-        """Whether the program that started the ranks takes from a queue that nobody fills.
+        """Whether the program that started the ranks takes from a queue that no process fills.
 
         All ranks have ended, and no other process of it lives.
         """
