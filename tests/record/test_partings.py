@@ -19,6 +19,7 @@ from torch_scenarios.record.evidence.reasons import (
 )
 from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
+from torch_scenarios.record.evidence.reasons.given import find_given_amount
 from torch_scenarios.record.evidence.reasons.loop import tell_progress
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.format import (
@@ -37,6 +38,7 @@ from torch_scenarios.record.format import (
 from torch_scenarios.verdict import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 SHARDS = """\
@@ -2509,3 +2511,55 @@ def test_ranks_that_wait_for_each_other_by_one_order_are_told_its_if(
     )
     reason = explain_message(waits, records, str(tmp_path))
     assert (reason is not None and f"{way} `if first` (train.py:2)" in reason[0].words) is is_alike
+
+
+STAGES = """\
+example = torch.randn(2, 8)
+stage = PipelineStage(module, rank, world, device, input_args=example)
+schedule.step(x)
+"""
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_stage_that_receives_another_shape_is_told_what_states_it(
+    *, is_repeated: bool, tmp_path: Path
+) -> None:
+    again = "other = PipelineStage(module, 1, world, device, input_args=example)\n"
+    file = script(tmp_path, STAGES + again * is_repeated)
+    records = {
+        0: record(0, call("send", place(file, 3), peer=1, rows=32)),
+        1: record(1, call("recv", place(file, 3), peer=0, rows=16)),
+    }
+    reason = explain_message(finding("shape_mismatch", 0, 1), records, str(tmp_path))
+    words = "states by `input_args=example` (train.py:2), set by `example = torch.randn(2, 8)`"
+    assert (reason is not None and words in reason[0].words) is not is_repeated
+
+
+@pytest.mark.parametrize("name", ["train.py", "uneven_batches.py"])
+@pytest.mark.parametrize(
+    ("text", "values", "is_told"),
+    [
+        ("rows", "34", False),
+        ("max_rows", "34", True),
+        ("batch", ("a tensor [4]", "a tensor [3]"), False),
+    ],
+)
+def test_what_is_given_is_an_amount_by_its_own_name_and_not_by_its_file(
+    name: str, text: str, values: Sequence[str], *, is_told: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(f"kit.run({text})\n", encoding="utf-8")
+    at = replace(place(str(path), 1), via="kit.py:9")
+    given = Decision(kind="given", file=str(path), line=1, text=text, names=("run",))
+    records = {
+        rank: record(
+            rank,
+            call(("all_reduce", "broadcast")[rank], at),
+            ways=[BranchTaken(before=0, decision=given, yes=1, values=(values[rank],))],
+        )
+        for rank in (0, 1)
+    }
+    difference = find_difference(records)
+    assert difference is not None
+    parted = DecidedParting(difference, records, str(tmp_path))
+    assert (find_given_amount(parted) is not None) is is_told

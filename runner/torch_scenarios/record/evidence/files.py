@@ -199,6 +199,10 @@ def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> b
     )
 
 
+#: what is said where ranks ask for one key under prefixes of their own
+PREFIX_DIFFERS = "the prefix of the key differs"
+
+
 def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder: str) -> list[str]:
     """Return that ranks wait for keys of the store that no rank sets, and what helps."""
     known = {
@@ -224,10 +228,8 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
         fix = f"let a rank set `{key}`, or ask for a key that is set ({where})."
         if any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
             words += _tell_prefix(file, folder)
-            fix = (
-                "the prefix of the key differs: let one rank choose it, and broadcast it before "
-                "the stores are made (`PrefixStore`)."
-            )
+            fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
+            fix += "are made (`PrefixStore`)."
         lines += [words, f"fix: {fix}"]
     return lines
 

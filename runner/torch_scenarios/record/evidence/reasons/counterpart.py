@@ -39,6 +39,7 @@ from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
+from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
@@ -178,7 +179,7 @@ def _explain_buffers(
     sent, _ = find_buffer(send.place.frames, folder)
     taken, where = find_buffer(take.place.frames, folder)
     if not taken:
-        return None
+        return explain_stage(take, source, target, folder)
     words = f"rank {target} receives into {taken}" + (f"; rank {source} sends {sent}" * bool(sent))
     what = "the dtype and the shape" if send.dtype != take.dtype else "the shape"
     fix = f"give the tensor that rank {target} receives into ({where}) {what} of what is sent."

@@ -38,6 +38,9 @@ _SHOWS = re.compile(r"verbose|progress|tqdm|logger|print|quiet|silent|main|maste
 _OF_ITEMS = re.compile(r"\d+ items?(?: \(.*\))?")
 #: keys of one argument that are shown, and other arguments that are
 MOST_KEYS, MOST_OTHERS = 3, 2
+#: how a tensor is shown, and a place in words
+_OF_TENSOR = "a tensor ["
+_PLACE = re.compile(r" \([^()]*:\d+\)")
 #: what stands for a key that a rank's dict does not have
 _NONE = "not given"
 
@@ -81,7 +84,7 @@ def _list_changes(decision: Decision) -> set[_Span]:
 def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
     """Return what mends an argument that ranks were given otherwise."""
     place = parted.place(decision)
-    if "a tensor [" in words:
+    if _OF_TENSOR in words:
         return (
             f"give `{decision.text}` ({place}) the same shape on all ranks by a pad, or let all "
             "go on for as long as one does (`synced_gpus=True` of `generate`)."
@@ -130,8 +133,17 @@ def list_differing(
 
 
 def _weigh(decision: Decision, words: str, made: set[_Span]) -> tuple[bool, bool]:
-    is_amount = AMOUNTS.search(decision.text) is not None or AMOUNTS.search(words) is not None
-    return not _is_inside(decision, made), not is_amount
+    return not _is_inside(decision, made), not _is_amount(decision, words)
+
+
+def _is_amount(decision: Decision, words: str) -> bool:
+    """Whether an argument, or a key of it, says how often something is done.
+
+    The name of the script's file says nothing of it, nor what a tensor has the shape of.
+    """
+    told = _PLACE.sub("", words)
+    is_named = any(map(AMOUNTS.search, (decision.text, told)))
+    return is_named and _OF_TENSOR not in told
 
 
 def _is_inside(decision: Decision, spans: Collection[_Span]) -> bool:
@@ -168,7 +180,7 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
     for _, frames in parted.parting.sides:
         spans = _list_spans(frames[:1])
         for decision, words in list_differing(parted, frames):
-            if AMOUNTS.search(words) is not None and _is_inside(decision, spans):
+            if _is_amount(decision, words) and _is_inside(decision, spans):
                 fix = _advise(parted, decision, words)
                 return Clause(words + _tell_behind(parted, decision)), fix
     return None
