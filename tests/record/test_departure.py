@@ -464,7 +464,7 @@ def worker(rank, queue):
 
 
 @pytest.mark.parametrize("is_apart", [True, False])
-def test_who_takes_more_than_is_put_is_told_the_if_of_the_put(
+def test_who_takes_more_than_is_put_has_the_if_of_the_put(
     *, is_apart: bool, tmp_path: Path
 ) -> None:
     file = tmp_path / "train.py"
@@ -475,11 +475,11 @@ def test_who_takes_more_than_is_put_is_told_the_if_of_the_put(
         goes = rank == 0 or not is_apart
         each.ways = [BranchTaken(before=0, decision=asks, yes=goes, no=not goes)]
     takes = stack((f"{LIB}/multiprocessing/queues.py", 103, "get"), (str(file), 9, "main"))
-    told = explain_parent(takes, {}, str(tmp_path), records)
-    assert told[0].startswith("the program that starts the ranks waits at train.py:9")
+    lines = explain_parent(takes, {}, str(tmp_path), records)
+    assert lines[0].startswith("the program that starts the ranks waits at train.py:9")
     words = "rank 1 does not go into `if rank == 0` (train.py:2), where it would put something"
-    assert (f"{words} (train.py:3)" in told) is is_apart
-    assert len([each for each in told if each.startswith("fix: take as many items")]) == 1
+    assert (f"{words} (train.py:3)" in lines) is is_apart
+    assert len([each for each in lines if each.startswith("fix: take as many items")]) == 1
     idle = explain_idle(records, {0: takes}, {}, str(tmp_path))
     assert (f"{words} (train.py:3)" in idle) is is_apart
 

@@ -2484,7 +2484,7 @@ else:
 
 @pytest.mark.parametrize(("line", "way"), [(3, "both go into"), (6, "both take the `else` of")])
 @pytest.mark.parametrize("is_alike", [True, False])
-def test_ranks_that_wait_for_each_other_by_one_order_are_told_its_if(
+def test_ranks_that_wait_for_each_other_by_one_order_have_its_if(
     line: int, way: str, *, is_alike: bool, tmp_path: Path
 ) -> None:
     file = script(tmp_path, EXCHANGES)
@@ -2513,7 +2513,7 @@ def test_ranks_that_wait_for_each_other_by_one_order_are_told_its_if(
     assert (reason is not None and f"{way} `if first` (train.py:2)" in reason[0].words) is is_alike
 
 
-STAGES = """\
+MICROBATCHES = """\
 example = torch.randn(2, 8)
 stage = PipelineStage(module, rank, world, device, input_args=example)
 schedule.step(x)
@@ -2521,11 +2521,11 @@ schedule.step(x)
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
-def test_a_stage_that_receives_another_shape_is_told_what_states_it(
+def test_a_stage_that_receives_another_shape_has_what_states_it(
     *, is_repeated: bool, tmp_path: Path
 ) -> None:
     again = "other = PipelineStage(module, 1, world, device, input_args=example)\n"
-    file = script(tmp_path, STAGES + again * is_repeated)
+    file = script(tmp_path, MICROBATCHES + again * is_repeated)
     records = {
         0: record(0, call("send", place(file, 3), peer=1, rows=32)),
         1: record(1, call("recv", place(file, 3), peer=0, rows=16)),
@@ -2563,3 +2563,33 @@ def test_what_is_given_is_an_amount_by_its_own_name_and_not_by_its_file(
     assert difference is not None
     parted = DecidedParting(difference, records, str(tmp_path))
     assert (find_given_amount(parted) is not None) is is_told
+
+
+RESTARTS = """\
+for turn in range(3):
+    if leaves(turn):
+        break
+    dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_ranks_that_start_the_world_anew_wait_for_who_has_left(
+    *, is_left: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, RESTARTS)
+    start = BlockingCall(number=0, what="init_process_group", place=place(file, 4))
+    again = replace(start, number=1)
+    records = {0: record(0), 1: record(1)}
+    records[0].items += [start, again]
+    records[1].items += [start] if is_left else [start, again]
+    asks = _if(file, 2, "leaves(turn)")
+    for rank, each in records.items():
+        ends = is_left and rank == 1
+        each.ways = [
+            BranchTaken(before=0, decision=asks, no=1),
+            BranchTaken(before=1, decision=asks, yes=int(ends), no=int(not ends)),
+        ]
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    shown = " ".join(each.words for each in found.notes)
+    assert ("rank 1 alone takes the `break`:3 under `if leaves(turn)`" in shown) is is_left

@@ -10,6 +10,7 @@ from msgspec import Struct
 from torch_scenarios.record.format import (
     CREATION,
     MESSAGES,
+    RENDEZVOUS,
     BlockingCall,
     RankRecord,
     RecordedCall,
@@ -70,7 +71,8 @@ def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting |
         return find_crossing(records, finding.ranks)
     parting = find_parting(records, finding.ranks)
     if finding.diagnosis == "missing_participant":
-        return _find_other_groups(records) or parting or find_creation(records)
+        others = _find_other_groups(records) or parting
+        return others or find_creation(records) or _find_start(records)
     if finding.diagnosis in DISAGREEING:
         differing = find_difference(records)
         if (
@@ -174,6 +176,25 @@ def find_creation(records: Mapping[int, RankRecord]) -> Parting | None:
             before = {rank: own[at - 1] for rank, own in made.items() if 0 < at <= len(own)}
             return Parting(group="", at=at, calls=entered, missing=missing, before=before)
     return None
+
+
+def _find_start(records: Mapping[int, RankRecord]) -> Parting | None:
+    """Return where some ranks start the world anew, and others have left for good."""
+    starts = {
+        rank: [
+            each
+            for each in record.items
+            if isinstance(each, BlockingCall) and each.what == RENDEZVOUS
+        ]
+        for rank, record in records.items()
+    }
+    most = max(map(len, starts.values()), default=0)
+    entered = {rank: own[-1] for rank, own in starts.items() if len(own) == most}
+    missing = tuple(rank for rank in starts if rank not in entered)
+    if most < 2 or not missing:
+        return None
+    before = {rank: own[most - 2] for rank, own in starts.items() if len(own) >= most - 1}
+    return Parting(group="", at=most - 1, calls=entered, missing=missing, before=before)
 
 
 def _find_other_groups(records: Mapping[int, RankRecord]) -> Parting | None:

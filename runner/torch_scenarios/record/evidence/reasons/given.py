@@ -141,9 +141,9 @@ def _is_amount(decision: Decision, words: str) -> bool:
 
     The name of the script's file says nothing of it, nor what a tensor has the shape of.
     """
-    told = _PLACE.sub("", words)
-    is_named = any(map(AMOUNTS.search, (decision.text, told)))
-    return is_named and _OF_TENSOR not in told
+    shown = _PLACE.sub("", words)
+    is_named = any(map(AMOUNTS.search, (decision.text, shown)))
+    return is_named and _OF_TENSOR not in shown
 
 
 def _is_inside(decision: Decision, spans: Collection[_Span]) -> bool:

@@ -1,4 +1,4 @@
-"""What a stage of a pipeline was told of the shapes that it receives.
+"""What states the shapes that a stage of a pipeline receives.
 
 A schedule sends and receives in one line of the script; what fits is stated in another one::
 
