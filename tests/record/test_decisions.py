@@ -28,6 +28,18 @@ def noted(
     source: str, monkeypatch: pytest.MonkeyPatch, salt: int | None = None
 ) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
     """Run a script with notes; returns what it has at its end, and how often it went which way."""
+    found, decisions = followed(source, monkeypatch, salt)
+    counted = {
+        f"{decisions.places[number].kind}: {decisions.places[number].text}": (yes, no)
+        for number, (yes, no, _) in decisions.pending.items()
+    }
+    return found, counted
+
+
+def followed(
+    source: str, monkeypatch: pytest.MonkeyPatch, salt: int | None = None
+) -> tuple[dict[str, Any], Decisions]:
+    """Run a script with notes; returns what it has at its end, and the notes."""
     decisions = Decisions(lambda error: (str(error), []))
     decisions.salt = salt
     for name, value in (
@@ -44,11 +56,53 @@ def noted(
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
     found: dict[str, Any] = {"NAMES": NAMES}
     exec(decisions.compile(source.encode(), "train.py"), found)  # noqa: S102
-    counted = {
-        f"{decisions.places[number].kind}: {decisions.places[number].text}": (yes, no)
-        for number, (yes, no, _) in decisions.pending.items()
-    }
-    return found, counted
+    return found, decisions
+
+
+#: stands for torch's: a number at an address
+NUMBER = """
+import ctypes
+from types import SimpleNamespace
+class Tensor:
+    def __init__(self, held, device="cpu", shape=()):
+        self.held, self.shape, self.dtype = ctypes.c_float(held), shape, "torch.float32"
+        self.device = SimpleNamespace(type=device)
+    def data_ptr(self):
+        return ctypes.addressof(self.held)
+    def __lt__(self, other):
+        return self.held.value < other
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [
+        ("Tensor(0.5)", "0.5"),
+        ("Tensor(float('nan'))", "nan"),
+        ("Tensor(0.5, 'cuda')", "shape []"),
+        ("Tensor(0.5, shape=(2,))", "shape [2]"),
+    ],
+)
+def test_a_condition_shows_the_number_that_it_reads(
+    loss: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"{NUMBER}\nloss = {loss}\nif loss < 1.0:\n    pass\n"
+    _, decisions = followed(source, monkeypatch)
+    assert values_of_if(decisions) == [(shown,)]
+
+
+def test_an_if_shows_what_it_read_when_it_led_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "for loss in (1.0, 7.0, 2.0):\n    if loss > 5:\n        continue\n"
+    _, decisions = followed(source, monkeypatch)
+    assert values_of_if(decisions) == [("7.0",)]
+
+
+def values_of_if(decisions: Decisions) -> list[tuple[str, ...]]:
+    return [
+        values
+        for number, (_, _, values) in decisions.pending.items()
+        if decisions.places[number].kind == "if"
+    ]
 
 
 def test_an_error_that_goes_through_a_with_is_not_kept_alive(

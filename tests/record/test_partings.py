@@ -827,6 +827,14 @@ def test_an_if_that_only_collects_what_is_told_decides_nothing(
     assert is_idle(_if(script(tmp_path, text), 1, "rank == 0")) is is_told
 
 
+def test_a_rank_that_alone_went_a_way_shows_what_it_read_there() -> None:
+    skips = Tally(yes=1, no=3, values=("5.0",), led=("nan",), left=("5.0",))
+    never, always = Tally(no=4), Tally(yes=4)
+    assert skips.read_apart([never, skips]) == ("nan",)
+    assert skips.read_apart([always, skips]) == ("5.0",)
+    assert replace(skips, values=("6.0",)).read_apart([skips, skips]) == ("6.0",)
+
+
 def test_a_shape_that_all_ranks_have_is_no_reason() -> None:
     asks = replace(_if("train.py", 1, "torch.isfinite(loss)"), names=("loss",))
     values = [("shape []",), ("shape []",), ("shape [2]",)]

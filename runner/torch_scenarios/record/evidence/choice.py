@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,11 +36,24 @@ Reason: TypeAlias = tuple[Clause, str]
 
 
 class Tally(Struct, kw_only=True):
-    """How often a rank went each way at a place, and what the place read last."""
+    """How often a rank went each way at a place, and what the place read last.
+
+    `led` is what it read last when it led in, `left` when it did not.
+    """
 
     yes: int = 0
     no: int = 0
     values: tuple[str | None, ...] = ()
+    led: tuple[str | None, ...] = ()
+    left: tuple[str | None, ...] = ()
+
+    def read_apart(self, others: Collection[Tally]) -> tuple[str | None, ...]:
+        """Return what the place read on a rank that alone went a way: when it went there."""
+        if self.yes and self.no and self.led and not all(each.yes for each in others):
+            return self.led
+        if self.yes and self.no and self.left and not all(each.no for each in others):
+            return self.left
+        return self.values
 
 
 class DecidedParting:
@@ -86,6 +99,10 @@ class DecidedParting:
                     tally = found.setdefault(way.decision, {}).setdefault(rank, Tally())
                     tally.yes, tally.no = tally.yes + way.yes, tally.no + way.no
                     tally.values = way.values or tally.values
+                    if way.yes:
+                        tally.led = way.values or tally.led
+                    else:
+                        tally.left = way.values or tally.left
         for own in found.values():
             for rank in self.ranks:
                 own.setdefault(rank, Tally())

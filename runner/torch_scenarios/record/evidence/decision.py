@@ -19,8 +19,9 @@ decision, in the process that runs them::
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
 What torch compiles is compiled without the notes. Notes are counted in memory and written before
-the next call. Values are small: numbers, strings, sizes; no tensor is kept or read. This runs in
-the user's own process: it imports the standard library alone.
+the next call. Values are small: numbers, strings, sizes. No tensor is kept; what a condition reads
+as a number of the CPU is read, as the condition does. This runs in the user's own process: it
+imports the standard library alone.
 
 Beside its ways a process has effects that others may miss: a file that one rank writes while
 another reads it is a matter of time, unless a collective lies between. They, and questions for
@@ -34,6 +35,7 @@ import ast
 import builtins
 import contextlib
 import copy
+import ctypes
 import enum
 import functools
 import importlib.machinery
@@ -118,7 +120,8 @@ class Decisions:
     def __init__(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
         """Know no place; `describe` gives an error's words and where it was raised."""
         self.places: list[DecisionPlace] = []
-        #: number of a place -> how often yes, how often no, what it read last
+        #: number of a place -> how often yes, how often no, what it read last; an `if` that led in
+        #: and then did not keeps what it read when it did
         self.pending: dict[int, list[Any]] = {}
         #: errors that were caught: the number of the place, words, where they were raised
         self.caught: list[tuple[int, str, list[list[Any]]]] = []
@@ -141,6 +144,9 @@ class Decisions:
         if found is None:
             found = self.pending[number] = [0, 0, ()]
         found[not is_true] += 1
+        if not is_true and found[0] and self.places[number].kind == "if":
+            self._take_parts(number, len(values))
+            return False  # what led into it, since the last call, says more than what did not
         if values and found[0] + found[1] < MOST_READ:
             found[2] = tuple(map(_shorten_value, values))
             if self._parts:
@@ -362,8 +368,33 @@ def _shorten_value(value: Any) -> Any:
     if kind in _SIZED:
         return f"{len(value)} item{'s' * (len(value) != 1)}"
     if kind.__name__ in {"Tensor", "Parameter"}:
-        return f"shape {list(value.shape)}"[:MOST_CHARACTERS]
+        return _read_number(value) or f"shape {list(value.shape)}"[:MOST_CHARACTERS]
     return None
+
+
+#: dtype of a tensor -> what lies at its address
+_NUMBERS: dict[str, Any] = {
+    "torch.float32": ctypes.c_float,
+    "torch.float64": ctypes.c_double,
+    "torch.int32": ctypes.c_int32,
+    "torch.int64": ctypes.c_int64,
+    "torch.bool": ctypes.c_bool,
+}
+
+
+def _read_number(tensor: Any) -> str:
+    """Return the value of a tensor that is one number of the CPU; nothing of another one.
+
+    It is read where it lies: no function of torch is called, which a mode might see.
+    """
+    try:
+        kind = _NUMBERS.get(str(tensor.dtype))
+        if kind is None or len(tensor.shape) or tensor.device.type != "cpu":
+            return ""
+        address = tensor.data_ptr()
+        return repr(kind.from_address(address).value)[:MOST_CHARACTERS] if address else ""
+    except Exception:  # a wrapper without memory, of whatever kind
+        return ""
 
 
 def describe_given(value: Any) -> tuple[str, ...] | None:

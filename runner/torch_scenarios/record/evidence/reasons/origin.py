@@ -21,6 +21,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Tally,
@@ -68,7 +70,12 @@ def word_values(
 
     `ranks` are those whose values are shown; all of them where nothing is given.
     """
-    shown = own if ranks is None else {rank: own[rank] for rank in ranks}
+    shown = {rank: own[rank] for rank in (own if ranks is None else ranks)}
+    if decision.kind == "if":
+        shown = {
+            rank: replace(each, values=each.read_apart(own.values()))
+            for rank, each in shown.items()
+        }
     values, origin = list_values(decision, shown), _tell_origin(parted, decision, own)
     line = re.search(r"` comes from (`.*?`) \([^()]*\)$", origin)
     is_shown = line is not None and line[1].strip("`") in values

@@ -61,9 +61,7 @@ def find_way_out(
         if most > 1 or min(counts.values()):
             words += f", {times(most)} ({_others(counts, most)})"
         is_once = all(each.yes + each.no == 1 for each in own.values())
-        values = word_values(
-            parted, decision, own if is_once else {rank: own[rank] for rank in ranks}
-        )
+        values = word_values(parted, decision, own, None if is_once else ranks)
         fix = (
             f"take the way out at {place} on all ranks or on none: agree on its condition first "
             "(an `all_reduce` of a flag)."
