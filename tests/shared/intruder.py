@@ -56,14 +56,19 @@ def processes(session: int) -> list[int]:
 def opens(pids: list[int]) -> tuple[list[tuple[int, str, int]], list[bytes]]:
     """Return the ports, by family and address, and the sockets at which processes listen.
 
-    First the port that most processes hold, and was opened first: that of torch's store. What he
-    writes to a port of Gloo ends the rank behind it, and with it everything that is open.
+    First the port that most processes hold, then that of the process which begins the others: it
+    is of torch's store. The number of a socket says nothing: each core has numbers of its own. What
+    he writes to a port of Gloo ends the rank behind it, and with it everything that is open; and
+    where he waits for its answer, he waits until the rank has ended.
     """
     inodes = Counter[str]()
-    for pid in pids:
+    first: dict[str, int] = {}
+    for order, pid in enumerate(pids):
         for link in Path(f"/proc/{pid}/fd").glob("*"):
             with suppress(OSError):
-                inodes.update(re.findall(r"socket:\[(\d+)\]", str(link.readlink())))
+                for inode in re.findall(r"socket:\[(\d+)\]", str(link.readlink())):
+                    inodes[inode] += 1
+                    first.setdefault(inode, order)
     ports = []
     for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
         for row in Path(f"/proc/net/{table}").read_text(encoding="utf-8").splitlines()[1:]:
@@ -71,7 +76,7 @@ def opens(pids: list[int]) -> tuple[list[tuple[int, str, int]], list[bytes]]:
             if words[3] == LISTENS and words[9] in inodes:
                 address, port = words[1].split(":")
                 found = (int(family), address, int(port, 16))
-                ports.append((-inodes[words[9]], int(words[9]), found))
+                ports.append((-inodes[words[9]], first[words[9]], found))
     sockets = []
     for row in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
         words = row.split()
