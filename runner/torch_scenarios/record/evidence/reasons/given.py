@@ -85,9 +85,12 @@ def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
     """Return what mends an argument that ranks were given otherwise."""
     place = parted.place(decision)
     if _OF_TENSOR in words:
+        source = script_at(decision.file)
+        is_generated = source is not None and "generate(" in source.text(decision.line)
+        longer = ", or let all go on for as long as one does (`synced_gpus=True` of `generate`)"
         return (
-            f"give `{decision.text}` ({place}) the same shape on all ranks by a pad, or let all "
-            "go on for as long as one does (`synced_gpus=True` of `generate`)."
+            f"give `{decision.text}` ({place}) the same shape on all ranks by a pad"
+            f"{longer if is_generated else ''}."
         )
     return f"pass the same `{decision.text}` on all ranks ({place}), or let them agree on it first."
 
