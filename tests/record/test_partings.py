@@ -1300,17 +1300,22 @@ trainer.train()
 """
 
 
+def apart_in_framework(file: str, line: int) -> dict[int, RankRecord]:
+    """Return two ranks that part in what a line calls, in two lines of a framework."""
+    one, other = (replace(place(file, line), via=f"framework.py:{inner}") for inner in (7, 9))
+    return {
+        0: record(0, call("all_reduce", one), call("all_reduce", one)),
+        1: record(1, call("all_reduce", one), call("all_gather", other)),
+    }
+
+
 @pytest.mark.parametrize("has_ways", [True, False])
 @pytest.mark.parametrize(("batches", "is_told"), [((7, 5), True), ((5, 5), False)])
 def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
     batches: tuple[int, int], *, is_told: bool, has_ways: bool, tmp_path: Path
 ) -> None:
     file = script(tmp_path, TRAINS)
-    one, other = (replace(place(file, 4), via=f"framework.py:{line}") for line in (7, 9))
-    records = {
-        0: record(0, call("all_reduce", one), call("all_reduce", one)),
-        1: record(1, call("all_reduce", one), call("all_gather", other)),
-    }
+    records = apart_in_framework(file, 4)
     for rank, each in records.items():
         made = FileChange(before=0, what="loads", path=str(batches[rank]), place=place(file, 2, 4))
         each.changes = [made]
@@ -1329,11 +1334,7 @@ def test_loaders_of_one_line_are_compared_in_the_order_in_which_they_are_made(
     batches: tuple[tuple[int, ...], ...], *, is_told: bool, tmp_path: Path
 ) -> None:
     file = script(tmp_path, TRAINS)
-    one, other = (replace(place(file, 4), via=f"framework.py:{line}") for line in (7, 9))
-    records = {
-        0: record(0, call("all_reduce", one), call("all_reduce", one)),
-        1: record(1, call("all_reduce", one), call("all_gather", other)),
-    }
+    records = apart_in_framework(file, 4)
     for rank, each in records.items():
         each.changes += [
             FileChange(before=0, what="loads", path=str(count), place=place(file, 4))

@@ -197,7 +197,7 @@ def test_a_broken_row_that_all_ranks_leave_out_is_a_warning(recording: Recording
 
 
 def test_a_sum_of_gradients_that_nothing_divides_is_said(recording: Recording) -> None:
-    """It is no mistake by itself: the learning rate may be meant for sums."""
+    """It need not be a mistake: the learning rate may be meant for sums."""
     said = "are summed over ranks 0 and 1 (line 21) and not divided afterwards"
     ran = recording.of("values/odd/sums_gradients.py", *VALUES)
     assert (ran.code, said in ran.output) == (0, True), ran.output

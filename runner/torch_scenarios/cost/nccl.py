@@ -392,7 +392,7 @@ class Tuner(Struct, frozen=True):
     def _channel(self, algorithm: str, found: Channels, nodes: int) -> float:
         """Return GB/s of a channel of a ring or a tree, as NCCL's search finds it.
 
-        Over two nodes it is that in a node, which is no more than that of the NICs in a ring, and
+        Over two nodes it is that in a node, which is at most that of the NICs in a ring, and
         than twice that in a tree (`ncclTopoCompute` in src/graph/search.cc).
         """
         if nodes == 1:

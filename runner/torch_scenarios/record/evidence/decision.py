@@ -180,7 +180,7 @@ class Decisions:
         """Note what a call is given, as a number, a name or a dict of them; returns it."""
         left = self._given.get(number, MOST_GIVEN)
         if left > 0 and (words := describe_given(value)) is not None:
-            self._given[number] = left - (MOST_GIVEN // MOST_WHOLE if is_whole(value) else 1)
+            self._given[number] = left - (MOST_GIVEN // MOST_WHOLE if words[0] == HOLDS else 1)
             self.decide(number, number >= 0)
             self.pending[number][2] = words
         return value
@@ -366,7 +366,7 @@ def _shorten_value(value: Any) -> Any:
     if kind in {list, tuple} and len(value) <= MOST_ITEMS and all(map(_is_whole, value)):
         return repr(value)[:MOST_CHARACTERS]
     if kind in _SIZED:
-        return f"{len(value)} item{'s' * (len(value) != 1)}"
+        return _count_items(value)
     if kind.__name__ in {"Tensor", "Parameter"}:
         return _read_number(value) or f"shape {list(value.shape)}"[:MOST_CHARACTERS]
     return None
@@ -411,11 +411,6 @@ def describe_given(value: Any) -> tuple[str, ...] | None:
     return (HOLDS, *(f"{key}: {words}" for key, words in found.items())) if found else None
 
 
-def is_whole(value: Any) -> bool:
-    """Whether a value is one that holds others by name."""
-    return _items_of(value) is not None
-
-
 def _describe_one(value: Any) -> str | None:
     """Return a value that holds no others by name."""
     kind = value.__class__
@@ -424,7 +419,7 @@ def _describe_one(value: Any) -> str | None:
     if kind in {list, tuple}:
         return _describe_list(value)
     if kind in {set, frozenset}:
-        return f"{len(value)} item{'s' * (len(value) != 1)}"
+        return _count_items(value)
     if isinstance(value, enum.Enum):
         return f"{kind.__name__}.{value._name_}"
     if kind in _NAMED or isinstance(value, type):
@@ -441,7 +436,11 @@ def _describe_list(value: list[Any] | tuple[Any, ...]) -> str:
     kinds = [each.__class__.__name__ for each in value[:MOST_LISTED]]
     more = ", ..." if len(value) > MOST_LISTED else ""
     names = ", ".join(kinds if len({*kinds}) > 1 else kinds[:1])
-    return f"{len(value)} item{'s' * (len(value) != 1)} ({names}{more})"[:MOST_WORDS]
+    return f"{_count_items(value)} ({names}{more})"[:MOST_WORDS]
+
+
+def _count_items(value: Any) -> str:
+    return f"{len(value)} item{'s' * (len(value) != 1)}"
 
 
 def _items_of(value: Any) -> dict[Any, Any] | None:

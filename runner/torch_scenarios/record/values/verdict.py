@@ -43,7 +43,7 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     #: what further runs compared, in words
     further: str = ""
-    #: what is no mistake by itself, and may be one
+    #: what may be a mistake, and need not be one
     hints: tuple[str, ...] = ()
 
     @property

@@ -95,6 +95,12 @@ def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
     return f"pass the same `{decision.text}` on all ranks ({place}), or let them agree on it first."
 
 
+def _word(parted: DecidedParting, decision: Decision, words: str) -> Reason:
+    """Return an argument that differs, with what is behind it and what mends it."""
+    fix = _advise(parted, decision, words)
+    return Clause(words + _tell_behind(parted, decision)), fix
+
+
 def find_given(parted: DecidedParting) -> Reason | None:
     """Return what ranks were given otherwise: `max_epochs=left()`, or a key of `**options`.
 
@@ -109,8 +115,7 @@ def find_given(parted: DecidedParting) -> Reason | None:
     others = [f"`{each.text}` ({parted.place(each)})" for each, _ in found[1 : 1 + MOST_OTHERS]]
     if others:
         words += f"; {' and '.join(others)} differ{'s' * (len(others) == 1)} too"
-    words += _tell_behind(parted, decision)
-    return Clause(words), _advise(parted, decision, words)
+    return _word(parted, decision, words)
 
 
 def list_differing(
@@ -168,8 +173,7 @@ def find_given_here(parted: DecidedParting) -> Reason | None:
     }
     for decision, words in list_differing(parted):
         if _is_inside(decision, here):
-            fix = _advise(parted, decision, words)
-            return Clause(words + _tell_behind(parted, decision)), fix
+            return _word(parted, decision, words)
     return None
 
 
@@ -184,8 +188,7 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
         spans = _list_spans(frames[:1])
         for decision, words in list_differing(parted, frames):
             if _is_amount(decision, words) and _is_inside(decision, spans):
-                fix = _advise(parted, decision, words)
-                return Clause(words + _tell_behind(parted, decision)), fix
+                return _word(parted, decision, words)
     return None
 
 
@@ -211,8 +214,7 @@ def tell_given(parted: DecidedParting, frames: Frames) -> Reason | None:
     spans = _list_spans(frames)
     for decision, words in list_differing(parted, frames):
         if _is_inside(decision, spans):
-            fix = _advise(parted, decision, words)
-            return Clause(words + _tell_behind(parted, decision)), fix
+            return _word(parted, decision, words)
     return None
 
 

@@ -62,7 +62,7 @@ from torch_scenarios.record.values.roles import Roles, find_stages
 class Judgement(Struct, frozen=True, kw_only=True):
     """What the witness says: its findings, the invariants that were judged, those that were not.
 
-    `hints` say what is no mistake by itself, and may be one.
+    `hints` say what may be a mistake, and need not be one.
     """
 
     findings: tuple[ValueFinding, ...]

@@ -55,7 +55,7 @@ def find_sums_of_replicas(records: Records, roles: Roles) -> Iterator[ValueFindi
 def tell_undivided_sums(records: Records, roles: Roles) -> Iterator[str]:
     """Yield that gradients are summed over data-parallel ranks, and go into the step as they are.
 
-    It is no finding: the loss may have been divided before, or the learning rate be meant for sums.
+    It is not a finding: the loss may be divided before, or the learning rate be meant for sums.
     """
     for ranks in roles.data:
         if any(rank not in records for rank in ranks):
