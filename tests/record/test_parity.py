@@ -49,6 +49,7 @@ WRONG = [
     ("data_parallel.py", "uneven", "not_equivalent", "step 0, forward: the loss is"),
     ("data_parallel.py", "sched", "not_equivalent", "the learning rate is"),
     ("tensor_parallel.py", "back", "not_equivalent", "the sum over ranks 0 and 1"),
+    ("tensor_parallel.py", "bare", "not_equivalent", "the gradients of `1.down.weight`, `1.up."),
     ("tensor_parallel.py", "front", "not_equivalent", "forward: the output of `0` (Block) on rank"),
     ("data_parallel.py", "norm", "not_equivalent", "the output of `1` (BatchNorm1d) on rank 0"),
     ("tensor_parallel.py", "slice", "wrong_arrangement", "8 of 16 rows of"),

@@ -189,6 +189,7 @@ def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
         [
             ("micro", "microbatches.py", "means", "the forward pass of each row is the same"),
             ("world", "any_world.py", "two", "half as many ranks"),
+            ("world", "shards.py", "again", "half as many ranks"),
             ("resume", "resumes.py", "momentum", "the same gradients move the weights in another"),
             ("resume", "resumes.py", "schedule", "the learning rate is 0.05, and 0.00625 without"),
             ("resume", "resumes.py", "rows", "it trains on other rows: 0 of 8 are the same"),
@@ -216,6 +217,7 @@ def test_what_depends_on_microbatches_ranks_or_a_stop_is_found(
         [
             ("micro", "microbatches.py", "gradients do not depend on the dealing"),
             ("world", "any_world.py", "gradients do not depend on the dealing"),
+            ("world", "shards.py", "gradients do not depend on the dealing"),
             ("resume", "resumes.py", "3 steps after a checkpoint are as without a stop"),
         ],
         4,

@@ -1013,8 +1013,47 @@ def choose_deviation(sure: Sequence[Deviation], reference: Values, layout: Layou
     return next((e for e in alike if wholes[layout[e.rank][e.name].name].size > 1), first)
 
 
+class BackwardEdge(Struct, frozen=True, kw_only=True):
+    """Where a backward pass becomes wrong: behind the module `call`, whose gradients are right.
+
+    `right` are the parameters of what is called from there on, `split` those of the module itself
+    of which each rank has a part.
+    """
+
+    call: ModuleOutput
+    right: tuple[str, ...]
+    split: tuple[str, ...]
+
+
+def find_backward_edge(
+    first: Deviation, sure: Sequence[Deviation], record: ValueRecord, layout: Layout
+) -> BackwardEdge | None:
+    """Return where the backward pass of a rank becomes wrong, by the order of its modules' calls.
+
+    Each module that is called behind the last one with a wrong gradient has right ones alone; None
+    where there is none, or no module has a wrong one.
+    """
+    off = {e.name for e in sure if (e.step, e.kind, e.rank) == (first.step, "gradient", first.rank)}
+    own = layout[first.rank]
+    call: ModuleOutput | None = None
+    last: list[str] = []
+    right: list[str] = []
+    for event in reversed([*_list_first_calls(record, first.step)]):
+        names = [name for name in own if name.rpartition(".")[0] == event.module]
+        if not off.isdisjoint(names):
+            if call is None:
+                return None
+            split = [name for name in last if own[name].dimension >= 0 or own[name].block]
+            return BackwardEdge(call=call, right=(*right,), split=(*split,))
+        if names:
+            call, last = event, names
+            right += names
+    return None
+
+
 def make_finding(
     first: Deviation,
+    sure: Sequence[Deviation],
     reference: Values,
     held: Mapping[int, Values],
     layout: Layout,
@@ -1069,6 +1108,15 @@ def make_finding(
         frames = record.places.get(again[-1].place, ())
         words += f": it is reduced {len(again)} times in a step, each time with what was before"
         hint = "reduce once, after the last microbatch"
+    elif (
+        cause is Cause.UNLIKE
+        and first.kind == "gradient"
+        and first.rank not in find_stages(records)
+        and (edge := find_backward_edge(first, sure, record, layout))
+    ):
+        frames = record.places.get(edge.call.place, ())
+        words += f"; the loss is right, and so are the gradients of {list_names(edge.right)}"
+        hint = _advise_on_edge(edge)
     return ValueFinding(
         code="not_equivalent",
         message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words}"
@@ -1113,6 +1161,21 @@ def _describe(
         )
         return Meaning(known.cause, known.words, hint)
     return known
+
+
+def _advise_on_edge(edge: BackwardEdge) -> str:
+    """Return what to look at where a backward pass becomes wrong behind a module."""
+    shown = f"`{edge.call.module}`"
+    if edge.split:
+        return (
+            f"each rank has a part of {list_names(edge.split)}: sum the gradient of what comes "
+            f"into {shown} over these ranks, by an autograd function that copies forward and is "
+            "an all_reduce in backward"
+        )
+    return (
+        f"look at what computes the input of {shown}, and what its backward does: an autograd "
+        "function, a hook, a `detach`, a collective that has no backward"
+    )
 
 
 def _find_calls_in_step(record: ValueRecord, step: OptimizerStep) -> list[CarryingCall]:

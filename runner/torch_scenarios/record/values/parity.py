@@ -146,7 +146,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         coarse = find_coarsest([reference, *held.values()], sure[0].step)
         output = output or find_loss(first, together, sure[0], coarse)
         telling = choose_deviation(sure, reference, layout)
-        deviation = output or make_finding(telling, reference, held, layout, together)
+        deviation = output or make_finding(telling, sure, reference, held, layout, together)
         deviation = _blame_strides(deviation, together, is_forward=output is not None)
         deviation = _blame_half_precision(deviation, together, telling)
         found.append(_join_witness(deviation, together))

@@ -90,6 +90,10 @@ TIMES, SURE = 8.0, 10.0
 NO_STEP = "no optimizer has stepped: there is nothing to compare"
 
 
+#: why gradients of half as many ranks cannot be held to those of all
+SHARDS = "ranks hold shards of the gradients that are no parts of one whole along a dimension"
+
+
 #: change of a gradient by another order of the same rows that no rounding makes
 ORDER_APART = 1e-3
 
@@ -455,17 +459,21 @@ def compare_dealings(
     `allow` are modules, by name or kind, that may make a difference; `kind` how they were dealt.
     """
     records, others = read_values(first), read_values(dealt)
-    if kind == "world":
-        records = {rank: each for rank, each in records.items() if rank in others}
-    elif reason := _explain_unlike(records, others):
+    if kind != "world" and (reason := _explain_unlike(records, others)):
         return Redeal(reason=reason)
     values = [
-        {rank: read_tensors(folder, rank) for rank in records} for folder in (first, dealt, ordered)
+        {rank: read_tensors(folder, rank) for rank in side}
+        for folder, side in ((first, records), (dealt, others), (ordered, records))
     ]
+    if kind == "world":
+        _join_shards(values)
+        records = {rank: each for rank, each in records.items() if rank in others}
+        values = [{rank: own for rank, own in side.items() if rank in others} for side in values]
     one, other, third = values
     changes = [*_changes(one, other, third, find_sent_precision(records))]
     if not changes:
-        return Redeal(reason=_tell_closure(records) or NO_STEP)
+        is_stepped = any(each.steps for each in (*records.values(), *others.values()))
+        return Redeal(reason=_tell_closure(records) or (SHARDS if is_stepped else NO_STEP))
     if any(each.order > each.order_bound for each in changes):
         return Redeal(reason=_explain_order(records))
     wrong = [each for each in changes if each.off > SURE * each.bound]
@@ -578,6 +586,35 @@ def _explain_unlike(records: Mapping[int, ValueRecord], others: Mapping[int, Val
         verb = "take" if len(idle) > 1 else "takes"
         return f"{ranks_text(idle)} {verb} no step in a further run, and other ranks do"
     return ""
+
+
+def _join_shards(sides: Sequence[Mapping[int, Values]]) -> None:
+    """Put whole gradients in the place of the first rank's, where ranks have shards of them.
+
+    The second side has half as many ranks, whose shards are larger.
+    """
+    for step, own in min(sides[0].items())[1].items():
+        for key in [each for each in own if each.startswith(("gradient/", "left/"))]:
+            parts = [[v.get(step, {}).get(key) for _, v in sorted(side.items())] for side in sides]
+            found = [[each for each in part if each is not None] for part in parts]
+            if [*map(len, found)] != [*map(len, parts)] or found[0][0].shape == found[1][0].shape:
+                continue
+            along = _find_cut(*found[:2])
+            for side, part in zip(sides, found, strict=True):
+                if along >= 0:
+                    side[min(side)][step][key] = np.concatenate(part, along)
+
+
+def _find_cut(one: Sequence[Array], other: Sequence[Array]) -> int:
+    """Return the dimension along which the parts of both are one whole; -1 where there is none."""
+    for along in range(one[0].ndim):
+        try:
+            shapes = {np.concatenate(parts, along).shape for parts in (one, other)}
+        except ValueError:  # the parts differ in another dimension
+            continue
+        if len(shapes) == 1:
+            return along
+    return -1
 
 
 def _changes(

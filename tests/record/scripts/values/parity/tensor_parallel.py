@@ -20,7 +20,7 @@ class ToAll(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         grad = grad.contiguous()
-        if how != "back":
+        if how not in {"back", "bare"}:
             dist.all_reduce(grad)
         return grad
 
@@ -44,7 +44,7 @@ class Block(nn.Module):
         at = 0 if how == "slice" else rank
         up, down = whole
         n = up.out_features // world
-        self.norm = nn.LayerNorm(up.in_features)
+        self.norm = nn.Identity() if how == "bare" else nn.LayerNorm(up.in_features)
         self.up = nn.Linear(up.in_features, n)
         self.down = nn.Linear(n, up.in_features, bias=False)
         with torch.no_grad():
