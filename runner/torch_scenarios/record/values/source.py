@@ -179,6 +179,41 @@ def find_early_read(record: ValueRecord, place: int) -> tuple[tuple[str, int, st
     return ()
 
 
+def find_unread_copy(record: ValueRecord, place: int) -> str:
+    """Return the variable that a call writes into, where it is a copy that nothing reads after it.
+
+    It is assigned in the block of the call, from what is computed of a gradient.
+    """
+    frames = record.places.get(place, ())
+    script = script_at(frames[0][0]) if frames else None
+    if script is None:
+        return ""
+    for block in _blocks_of(script.tree):
+        for at, statement in enumerate(block):
+            if not statement.lineno <= frames[0][1] <= (statement.end_lineno or 0):
+                continue
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+            if not isinstance(given, ast.Name):
+                continue
+            made = any(
+                isinstance(each, ast.Assign)
+                and isinstance(each.value, ast.Call | ast.BinOp)
+                and _has_gradient(each.value)
+                and any(isinstance(e, ast.Name) and e.id == given.id for e in each.targets)
+                for each in block[:at]
+            )
+            later = [
+                each
+                for each in _walk_scope(script.scope(statement.lineno))
+                if isinstance(each, ast.Name)
+                and each.id == given.id
+                and each.lineno > (statement.end_lineno or 0)
+            ]
+            return given.id if made and not later else ""
+    return ""
+
+
 def _blocks_of(tree: ast.AST) -> Iterator[list[ast.stmt]]:
     """Yield the lists of statements that run one after another."""
     for each in ast.walk(tree):

@@ -44,7 +44,11 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_line,
 )
 from torch_scenarios.record.values.roles import EQUALIZING, Ranks, ReplicaGroup, Roles
-from torch_scenarios.record.values.source import find_gradient_writes, names_attribute
+from torch_scenarios.record.values.source import (
+    find_gradient_writes,
+    find_unread_copy,
+    names_attribute,
+)
 from torch_scenarios.verdict.finding import ranks_text
 
 #: by what a script says that DDP is to reduce gradients
@@ -161,7 +165,8 @@ def _tell_wrapper(
         return how, hint, step.place if place < 0 else place
     wrappers = [each.root for each in record.of(DataParallelWrapper) if each.ranks == group.ranks]
     if not wrappers:
-        return _tell_left_out(record, group.ranks, apart, step)
+        copied = _tell_unread_copy(record, group.ranks, step)
+        return copied or _tell_left_out(record, group.ranks, apart, step)
     since = _step_before(record, step)
     calls = [e for e in record.forwards if since < e.at < step.at and e.training]
     if calls and not any(each.root in wrappers for each in calls):
@@ -178,6 +183,22 @@ def _tell_wrapper(
         hint = "let the hook compute one result on all ranks: what it takes from a rank's own "
         hint += "gradient (a scale, a choice of elements) has to be reduced, too"
         return how, hint, inside[-1] if inside else step.place
+    return None
+
+
+def _tell_unread_copy(
+    record: ValueRecord, ranks: Ranks, step: OptimizerStep
+) -> tuple[str, str, int] | None:
+    """Say that a call reduces a copy of each gradient, and that nothing reads the copy after it."""
+    since = _step_before(record, step)
+    for call in record.calls:
+        is_own = since < call.at < step.at and {*ranks} <= {*call.ranks}
+        if is_own and (name := find_unread_copy(record, call.place)):
+            return (
+                f"as this call reduces `{name}`, a copy that nothing reads after it",
+                f"put the sum back: `p.grad.copy_({name})`, or reduce `p.grad` itself",
+                call.place,
+            )
     return None
 
 
