@@ -479,3 +479,112 @@ def test_who_did_not_come_to_a_monitored_barrier_is_one_finding(tmp_path: Path) 
     found = judged(tmp_path, log).output
     assert "rank 1 did not come to `monitored_barrier` within 6 s" in found
     assert "before all others" not in found
+
+
+def dumps(rank: int, begun: int, done: int, by: str = "this local rank") -> str:
+    """Return what the watchdog of the default group says when a timeout makes it dump."""
+    return (
+        f"[rank{rank}]:[E901 05:20:03.118859045 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID "
+        f"0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from {by} "
+        "and we will try our best to dump the debug info. Last enqueued NCCL work: "
+        f"{begun}, last completed NCCL work: {done}.This is most likely caused by incorrect usages "
+        "of collectives.\n"
+    )
+
+
+def test_a_rank_that_has_not_enqueued_what_the_others_wait_in_is_named(tmp_path: Path) -> None:
+    log = "".join(watchdog(rank, 22, "ALLREDUCE") + dumps(rank, 22, 21) for rank in (1, 2, 3))
+    found = judged(tmp_path, log + dumps(0, 21, 21, " rank 1")).output
+    assert "rank 0 never entered ALLREDUCE 22, where ranks 1, 2 and 3 wait" in found
+    assert "rank 0 has completed all of its 21 collectives, and is in none" in found
+    assert "look at rank 0" in found
+
+
+def test_a_group_without_a_call_does_not_take_the_call_of_another_group(tmp_path: Path) -> None:
+    log = dumps(6, -1, -1) + dumps(7, -1, -1)
+    log += watchdog(6, 40, "ALLTOALL_BASE") + exception(6, 40, 39, "PG ID 2 PG GUID 9(ep)")
+    found = judged(tmp_path, log).output
+    assert "rank 6 waits in ALLTOALL_BASE 40 of ep" in found
+    assert "default_pg" not in found
+    assert "collective 0" not in found
+
+
+def test_a_watchdog_without_progress_is_a_call_that_hangs(tmp_path: Path) -> None:
+    log = "".join(
+        f"[rank{rank}]:[E626 05:14:36 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) "
+        f"Rank {rank}] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making "
+        "progress in monitoring enqueued collectives.\n"
+        for rank in (5, 7)
+    )
+    found = judged(tmp_path, watchdog(2, 9, "ALLREDUCE") + log).output
+    assert "the watchdogs of ranks 5 and 7 have made no progress for 480 s" in found
+    assert "of ranks 0, 1, 3, 4, 5, 6 and 7 the watchdog says nothing" in found
+    found = judged(tmp_path, log).output
+    assert "the watchdogs of ranks 5 and 7 have made no progress for 480 s" in found
+    assert "the GIL" in found
+
+
+def test_the_stack_of_the_failed_collective_names_the_line(tmp_path: Path) -> None:
+    log = watchdog(3, 7, "BROADCAST") + watchdog(2, 7, "BROADCAST")
+    log += (
+        "[rank3]:[E508 07:35:59 ProcessGroupNCCL.cpp:733] Stack trace of the failed collective: \n"
+        "#0 broadcast from /usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py:9\n"
+        "#1 wrapper from /usr/lib/python3/dist-packages/torch/distributed/c10d_logger.py:83\n"
+        "#2 send_ids from /home/u/runner/pipeline.py:448\n"
+        "#3 main from /home/u/train.py:86\n"
+        "\n"
+        "#4 other from /home/u/other.py:1\n"
+    )
+    found = judged(tmp_path, log).output
+    assert "rank 3 called it at pipeline.py:448, in send_ids" in found
+    assert "other.py" not in found
+
+
+def test_a_line_that_a_terminal_has_wrapped_is_read_whole(tmp_path: Path) -> None:
+    lines = [watchdog(rank, 4, "BROADCAST", 112) for rank in (1, 2, 3)]
+    log = "".join(each[:130] + "\n" + each[130:] for each in lines)
+    assert "ranks 1, 2 and 3 wait in BROADCAST 4" in judged(tmp_path, log).output
+
+
+def test_sizes_say_how_many_ranks_a_group_has(tmp_path: Path) -> None:
+    def scatters(rank: int) -> str:
+        words = watchdog(rank, 15, "_REDUCE_SCATTER_BASE", 960)
+        return words.replace("NumelOut=960", "NumelOut=10")
+
+    found = judged(tmp_path, "".join(map(scatters, (64, 65, 66)))).output
+    assert "of 93 more of its 96 ranks the watchdog says nothing" in found
+    found = judged(tmp_path, "".join(map(scatters, range(96)))).output
+    assert "all 96 ranks of the group came to" in found
+
+
+MPIEXEC = "prterun noticed that process rank 7 with PID 0 on node a4 exited on signal 9 (Killed)."
+AGENT = "ERROR:torch.distributed.elastic:failed (exitcode: -7) local_rank: 0 (pid: 37) of binary: x"
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "fix"),
+    [
+        (MPIEXEC, "rank 7 dies by SIGKILL before all others", "dmesg"),
+        (AGENT, "the rank with local rank 0 dies by SIGBUS before all others", "--shm-size"),
+        (AGENT.replace("-7", "1"), "the rank with local rank 0 exits with code 1 before all", ""),
+    ],
+)
+def test_what_a_launcher_says_of_an_end_is_read(
+    tmp_path: Path, line: str, words: str, fix: str
+) -> None:
+    found = judged(tmp_path, line + "\n").output
+    assert words in found
+    assert fix in found
+
+
+def test_ranks_that_gloo_cannot_connect_are_named(tmp_path: Path) -> None:
+    log = "".join(
+        f"[Gloo] Rank {rank} is connected to {peers} peer ranks. Expected number of connected peer "
+        "ranks is : 3\n"
+        for rank, peers in ((0, 3), (1, 3), (3, 1))
+    )
+    found = judged(tmp_path, log).output
+    assert "rank 3 is connected to 1 of 3 other ranks" in found
+    assert "GLOO_SOCKET_IFNAME" in found
+    all_there = log.replace("to 1 peer", "to 3 peer")
+    assert "connected to" not in judged(tmp_path, all_there).output

@@ -10,6 +10,9 @@ Each of these says a part::
     Ranks 1, 3 failed to pass monitoredBarrier in 60000 ms                         who did not come
     Detected mismatch between collectives on ranks. Rank 0 is running ...          what meets
     srun: error: node12: task 5: Out Of Memory                                     who was killed
+    ... Received a dump signal ... Last enqueued NCCL work: 21, last completed ...: 21    who idles
+    Stack trace of the failed collective:  #0 broadcast from ...                   who called it
+    [Gloo] Rank 3 is connected to 1 peer ranks. Expected number ... is : 3         who is alone
 
 A log is data of a stranger: it is read with a bound, as text of any bytes, and nothing that it
 names is opened.
@@ -45,10 +48,14 @@ from torch_scenarios.verdict.finding import ranks_text
 MOST_BYTES = 1 << 28
 #: ranks that a log may name
 MOST_RANKS = 65_536
+#: lines into which a terminal may have wrapped one
+MOST_WRAPS = 8
 #: characters of a line that are read, and of what a system's log puts before a rank's
 MOST_LINE, MOST_PREFIX = 20_000, 200
 #: what a rank is in of which a log says the number alone
 UNNAMED = "collective"
+#: what takes or gives a part for each rank of its group
+_GATHER_OR_SCATTER = {"_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"}
 
 _WORLD_RANK = re.compile(r"\[rank(\d+)\]:")
 _GROUP = re.compile(
@@ -60,7 +67,7 @@ _WORK = re.compile(
     r"NumelOut=(?P<outs>\d+))?[^)]*?Timeout\(ms\)=(?P<limit>\d+)\)(?: ran for (?P<ran>\d+))?"
 )
 _DONE = re.compile(
-    r"last enqueued (?:NCCL )?work: (?P<begun>-?\d+), "
+    r"[Ll]ast enqueued (?:NCCL )?work: (?P<begun>-?\d+), "
     r"last completed (?:NCCL )?work: (?P<done>-?\d+)"
 )
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)")
@@ -69,14 +76,40 @@ _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
 _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
-#: what ended a task, as Slurm prints it, and the signal that it was
+#: what ended a task, as Slurm prints it, and the signal that it was; or as mpiexec does
 _TASK = re.compile(r"error: \S+ tasks? (\d+)\S*: (Out Of Memory|Killed|Segmentation fault|Aborted)")
 _SIGNALS = {"Out Of Memory": -9, "Killed": -9, "Segmentation fault": -11, "Aborted": -6}
+_PROCESS = re.compile(r"noticed that process rank (\d+) .* exited on signal (\d+)")
+#: what torchrun's agent says of the first process that ended, by its rank on the node
+_LOCAL = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+#: what to do about a process that a signal ended
+_SIGNAL_ADVICE = {
+    -6: (
+        "SIGABRT is most often torch's own watchdog, after a collective has timed out: look for "
+        "`Watchdog caught` in the log of each rank."
+    ),
+    -7: (
+        "SIGBUS most often means that /dev/shm is full, where loaders and NCCL share memory: give "
+        "the container more (`--shm-size`), or take fewer workers."
+    ),
+    -9: "SIGKILL most often comes from the kernel where memory ran out: `dmesg -T | tail`.",
+}
 #: errors of a rank that waited in a call of Gloo's, where others did not come
 _WAITED = re.compile(r"Timed out waiting|Connection (?:closed|reset) by peer")
 #: what a watchdog ended its process with
 _TERMINATED = re.compile(r"Rank (\d+)\] .*watchdog thread terminated with exception: (.+)")
 _BARRIER = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
+#: a watchdog that a call of CUDA or NCCL has stopped, and one that a timeout made dump
+_HALTED = re.compile(r"Rank (\d+)\] ProcessGroupNCCL's watchdog got stuck for (\d+) seconds")
+_DUMPS = "Received a dump signal"
+#: where a rank called what has timed out, the innermost function first
+_FAILED_CALL = "Stack trace of the failed collective:"
+_CALL_FRAME = re.compile(r"^\s*#\d+ (\S+) from (\S+):(\d+)\s*$")
+#: to how many ranks Gloo has connected one, and of how many
+_CONNECTED = re.compile(
+    r"\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks\. Expected number of connected peer "
+    r"ranks is : (\d+)"
+)
 #: what TORCH_DISTRIBUTED_DEBUG=DETAIL says of two ranks that meet
 _MISMATCH = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), "
@@ -92,6 +125,14 @@ class WatchedWork(Struct, frozen=True, kw_only=True):
     sizes: tuple[int, int] | None = None
     limit_s: float = 0.0
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks its group has, where the sizes say so; 0 where they do not."""
+        if self.sizes is None or not all(self.sizes) or self.kind not in _GATHER_OR_SCATTER:
+            return 0
+        more, rest = divmod(max(self.sizes), min(self.sizes))
+        return more if not rest else 0
+
 
 class RankLog(Struct, kw_only=True):
     """What a log says of one rank in one group."""
@@ -99,6 +140,11 @@ class RankLog(Struct, kw_only=True):
     works: list[WatchedWork] = field(default_factory=list)
     begun: int | None = None
     done: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has completed all that it has enqueued, and waits in none."""
+        return not self.works and self.begun is not None and self.begun == self.done
 
 
 class JobLog(Struct, kw_only=True):
@@ -110,6 +156,14 @@ class JobLog(Struct, kw_only=True):
     raised: dict[int, RankStack] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     first_end: int | None = None
+    #: the first process of a node that ended: its local rank, and its exit code
+    local_end: tuple[int, int] | None = None
+    #: seconds for which the watchdog of a rank has made no progress
+    halted: dict[int, int] = field(default_factory=dict)
+    #: where each rank called what has timed out
+    called: dict[int, RankStack] = field(default_factory=dict)
+    #: to how many other ranks Gloo has connected a rank, of how many
+    connected: dict[int, tuple[int, int]] = field(default_factory=dict)
     stacks: dict[int, RankStack] = field(default_factory=dict)
     communicators: list[dict[str, Any]] = field(default_factory=list)
     #: ranks that did not come to a monitored barrier, with the seconds that others waited
@@ -122,12 +176,13 @@ class JobLog(Struct, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether nothing that is known was in it."""
-        return not (self.ranks or self.communicators)
+        return not (self.ranks or self.communicators or self.local_end)
 
     @property
     def ranks(self) -> list[int]:
         """The ranks that are named."""
         found = {*self.errors, *self.ends, *self.stacks, *self.absent, *self.mismatch}
+        found |= {*self.halted, *self.connected}
         found |= {rank for own in self.groups.values() for rank in own}
         found |= {rank for each in self.communicators for rank in each["counts"]}
         return sorted(found)
@@ -136,11 +191,14 @@ class JobLog(Struct, kw_only=True):
 def read_job_log(path: Path) -> JobLog:
     """Return what a log says. Raises ScenarioError where nothing that is known is in it."""
     content = read_bounded(path, MOST_BYTES)
-    lines = [each[:MOST_LINE] for each in content.decode("utf-8", "replace").splitlines()]
+    printed = [each[:MOST_LINE] for each in content.decode("utf-8", "replace").splitlines()]
+    lines = [*_join_wrapped(printed)]
     found = JobLog(stacks={**read_faults(lines), **read_stacks(lines)})
     _read_watchdog(lines, found)
+    _read_calls(lines, found)
     _read_table(lines, found)
     _read_errors(lines, found)
+    _read_ends(lines, found)
     _read_words(lines, found)
     found.communicators = list(_communicators(content, lines))
     if found.is_empty:
@@ -150,6 +208,25 @@ def read_job_log(path: Path) -> JobLog:
         )
         raise refusal(path, "bad_record", words)
     return found
+
+
+def _join_wrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines, those of a work whole that a terminal has wrapped."""
+    rest = iter(lines)
+    for line in rest:
+        whole = line
+        for _ in range(MOST_WRAPS):
+            begun = whole.rfind("WorkNCCL(")
+            if begun < 0 or "ran for" in whole[begun:] or len(whole) > MOST_PREFIX * 5:
+                break
+            if (after := next(rest, None)) is None:
+                break
+            if "WorkNCCL(" in after or _WORLD_RANK.search(after):
+                yield whole
+                whole = after
+            else:
+                whole += after
+        yield whole
 
 
 def _rank_of(text: str) -> int | None:
@@ -172,7 +249,8 @@ def _read_watchdog(lines: Sequence[str], found: JobLog) -> None:
             continue
         if done is not None and group is not None:
             name = group["name"] or (f"group {group['id']}" if group["id"] else "")
-            names.setdefault(rank, name)
+            if _DUMPS not in line:  # it is the default group's, whatever group has timed out
+                names.setdefault(rank, name)
             own = found.groups.setdefault(name, {}).setdefault(rank, RankLog())
             own.begun, own.done = int(done["begun"][:12]), int(done["done"][:12])
         if work is not None:
@@ -194,6 +272,22 @@ def _read_watchdog(lines: Sequence[str], found: JobLog) -> None:
         own = found.groups.setdefault(names.get(rank, only), {}).setdefault(rank, RankLog())
         if each not in own.works:
             own.works.append(each)
+
+
+def _read_calls(lines: Sequence[str], found: JobLog) -> None:
+    """Read where each rank called what has timed out."""
+    rank: int | None = None
+    frames: list[StackFrame] = []
+    for line in [*lines, ""]:
+        if rank is not None and (frame := _CALL_FRAME.match(line)):
+            name, file = (clean_line(each)[-MOST_NAME:] for each in frame.group(1, 2))
+            frames.append(StackFrame(name, file, int(frame[3][:9])))
+            continue
+        if rank is not None and frames:
+            found.called.setdefault(rank, RankStack(rank=rank, frames=(*frames[:MOST_FRAMES],)))
+            rank, frames = None, []
+        if _FAILED_CALL in line and (world := _WORLD_RANK.search(line)) is not None:
+            rank, frames = _rank_of(world[1]), []
 
 
 def _read_table(lines: Sequence[str], found: JobLog) -> None:
@@ -255,13 +349,9 @@ def _have_all_waited(log: JobLog) -> bool:
 
 
 def _read_words(lines: Sequence[str], found: JobLog) -> None:
-    """Read what torch, Slurm and a watchdog say in a line."""
+    """Read what torch, Gloo and a watchdog say in a line."""
     for line in lines:
-        if (task := _TASK.search(line)) is not None:
-            rank = int(task[1][:9])
-            found.ends.setdefault(rank, _SIGNALS[task[2]])
-            found.first_end = rank if found.first_end is None else found.first_end
-        elif (ended := _TERMINATED.search(line)) is not None:
+        if (ended := _TERMINATED.search(line)) is not None:
             found.errors.setdefault(int(ended[1][:9]), clean_line(ended[2][:2000]))
         elif (barrier := _BARRIER.search(line)) is not None:
             for absent in barrier[1].split(","):
@@ -272,6 +362,26 @@ def _read_words(lines: Sequence[str], found: JobLog) -> None:
             for one, number, kind, shape in _MISMATCH.findall(line):
                 words = clean_line(f"{kind[:40]} {shape[:80]}".strip())
                 found.mismatch.setdefault(int(one[:9]), (int(number[:12]), words))
+        elif (halted := _HALTED.search(line)) is not None:
+            found.halted.setdefault(int(halted[1][:9]), int(halted[2][:9]))
+        elif (joined := _CONNECTED.search(line)) is not None:
+            found.connected[int(joined[1][:9])] = (int(joined[2][:9]), int(joined[3][:9]))
+
+
+def _read_ends(lines: Sequence[str], found: JobLog) -> None:
+    """Read what launchers say of a process that has ended: Slurm, mpiexec, torchrun's agent."""
+    for line in lines:
+        if (task := _TASK.search(line)) is not None:
+            rank, code = int(task[1][:9]), _SIGNALS[task[2]]
+        elif (process := _PROCESS.search(line)) is not None:
+            rank, code = int(process[1][:9]), -int(process[2][:3])
+        else:
+            local = _LOCAL.search(line)
+            if local is not None and found.local_end is None:
+                found.local_end = (int(local[2][:9]), int(local[1][:6]))
+            continue
+        found.ends.setdefault(rank, code)
+        found.first_end = rank if found.first_end is None else found.first_end
 
 
 def _communicators(content: bytes, lines: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -320,6 +430,7 @@ def _is_rank(number: object) -> bool:
 def find_in_log(log: JobLog) -> list[Finding]:
     """Return what is wrong, the nearest to the cause first: ends, errors, works, counts, stacks."""
     found = [*_mismatch(log), *_ends(log), *_absent(log), *_works(log), *_counts(log)]
+    found += [*_find_halted(log, among=found), *_find_unconnected(log)]
     found += find_in_stacks(log.stacks, parses=False)
     return found or [*_find_lost(log)]
 
@@ -429,22 +540,25 @@ def _ends(log: JobLog) -> Iterator[Finding]:
     first = log.first_end
     if first is not None and first not in own and not _has_cause(log, first):
         code = log.ends[first]
-        how = f"dies by {signal_name(-code)}" if code < 0 else f"exits with code {code}"
-        fix = ""
-        if code == -9:
-            fix = (
-                "SIGKILL most often comes from the kernel where memory ran out: `dmesg -T | tail`."
-            )
         more = f"; it raised {log.errors[first]}" if first in log.errors else ""
-        words = f"rank {first} {how} before all others{more}"
-        yield _make_finding("outcome_differs", words, [first], fix=fix)
+        words = f"rank {first} {_tell_end(code)} before all others{more}"
+        yield _make_finding("outcome_differs", words, [first], fix=_SIGNAL_ADVICE.get(code, ""))
+    elif first is None and log.local_end is not None and not (log.errors or log.groups):
+        local, code = log.local_end
+        words = f"the rank with local rank {local} {_tell_end(code)} before all others"
+        yield _make_finding("outcome_differs", words, [], fix=_SIGNAL_ADVICE.get(code, ""))
+
+
+def _tell_end(code: int) -> str:
+    return f"dies by {signal_name(-code)}" if code < 0 else f"exits with code {code}"
 
 
 def _has_cause(log: JobLog, rank: int) -> bool:
     """Whether another finding says why a rank has ended: one that waited, or that torch warned."""
     words = log.errors.get(rank, "")
     return (
-        (len(log.mismatch) > 1 and "Detected mismatch between collectives" in words)
+        (log.ends[rank] == -6 and any(rank in own for own in log.groups.values()))
+        or (len(log.mismatch) > 1 and "Detected mismatch between collectives" in words)
         or (bool(log.absent) and _BARRIER.search(words) is not None)
         or (_WAITED.search(words) is not None and bool(find_in_stacks(log.stacks, parses=False)))
     )
@@ -461,7 +575,8 @@ def _works(log: JobLog) -> Iterator[Finding]:
     for group, ranks in log.groups.items():
         at = {rank: each.works[0] for rank, each in ranks.items() if each.works}
         for rank, own in ranks.items():
-            at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind=UNNAMED))
+            if not own.is_idle:
+                at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind=UNNAMED))
         if not at:
             continue
         where = _name_group(group)
@@ -483,12 +598,17 @@ def _works(log: JobLog) -> Iterator[Finding]:
         ]
         places = _list_places(log)
         notes += [Clause(f"rank {r} waits at {places[r]}") for r in sorted(at) if r in places]
+        notes += [*_tell_calls(log, sorted(at))]
         kinds = {
             (each.kind, each.sizes)
             for each in at.values()
             if each.number == first and each.kind != UNNAMED
         }
-        if len(numbers) > 1:
+        ahead = at[behind[0]]
+        idle = [r for r, own in ranks.items() if own.is_idle and (own.done or 0) < ahead.number]
+        if len(numbers) == 1 and idle:
+            yield _report_idle(idle, ranks, at, where, notes)
+        elif len(numbers) > 1:
             words = (
                 f"{ranks_text(behind)} {'is' if len(behind) == 1 else 'are'} behind{where}: in "
                 f"{at[behind[0]].kind} {first}, which the others have passed"
@@ -511,33 +631,114 @@ def _name_group(name: str) -> str:
     return f" of {name}" if name and name != "default_pg" else ""
 
 
+def _tell_calls(log: JobLog, ranks: Sequence[int]) -> Iterator[Clause]:
+    """Say where ranks called what has timed out: the innermost line of the user's own."""
+    for rank in ranks:
+        stack = log.called.get(rank)
+        if stack is not None and (own := [*stack.own, *stack.frames][:1]):
+            where = f"{Path(own[0].filename).name}:{own[0].line}, in {own[0].name}"
+            yield Clause(f"rank {rank} called it at {where}")
+
+
+def _report_idle(
+    idle: Sequence[int],
+    ranks: Mapping[int, RankLog],
+    at: Mapping[int, WatchedWork],
+    where: str,
+    notes: Sequence[Clause],
+) -> Finding:
+    """Return that ranks have completed all of theirs, and never entered what others wait in."""
+    work = next((each for each in at.values() if each.kind != UNNAMED), next(iter(at.values())))
+    what = f"{work.kind} {work.number}{where}"
+    who = ranks_text(sorted(idle))
+    words = f"{who} never entered {what}, where {ranks_text(sorted(at))} wait{'s' * (len(at) == 1)}"
+    own = [
+        Clause(
+            f"rank {rank} has completed all of its {ranks[rank].done} collectives, and is in none"
+        )
+        for rank in sorted(idle)
+    ]
+    fix = (
+        f"look at {who}: still at work (a checkpoint, an evaluation, a slow batch), past its loop, "
+        "or in another group; `scenario hang` on its machine shows where it is."
+    )
+    return _make_finding("missing_participant", words, sorted(idle), [*notes, *own], fix)
+
+
+def _find_halted(log: JobLog, among: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield that watchdogs make no progress, where nothing else says what hangs."""
+    if not log.halted or among:
+        return
+    fix = (
+        "a call of CUDA or NCCL hangs on these ranks, or a thread holds the GIL inside of one: "
+        "`scenario hang` on their machines shows the stacks, `py-spy dump --native` those of C++."
+    )
+    yield _make_finding("missing_participant", _tell_halted(log), sorted(log.halted), fix=fix)
+
+
+def _tell_halted(log: JobLog) -> str:
+    ranks, seconds = sorted(log.halted), max(log.halted.values())
+    if len(ranks) == 1:
+        return f"the watchdog of rank {ranks[0]} has made no progress for {seconds} s"
+    return f"the watchdogs of {ranks_text(ranks)} have made no progress for {seconds} s"
+
+
+def _find_unconnected(log: JobLog) -> Iterator[Finding]:
+    """Yield the ranks that Gloo has connected to fewer others than there are."""
+    few = {rank: each for rank, each in log.connected.items() if each[0] < each[1]}
+    for rank, (peers, expected) in sorted(few.items())[:1]:
+        words = f"rank {rank} is connected to {peers} of {expected} other ranks"
+        fix = (
+            "Gloo connects every rank to every other one: let each machine reach the address that "
+            "the others publish (GLOO_SOCKET_IFNAME names the interface), and open its ports."
+        )
+        yield _make_finding("missing_participant", words, sorted(few), fix=fix)
+
+
 def _report_wait(
     log: JobLog, group: str, at: Mapping[int, WatchedWork], notes: Sequence[Clause]
 ) -> Finding:
     """Return that ranks wait in one collective, and which of those that the log names do not."""
     where = _name_group(group)
     work = next((each for each in at.values() if each.kind != UNNAMED), next(iter(at.values())))
-    silent = [rank for rank in range(max(log.ranks) + 1) if rank not in at]
-    words = (
-        f"{ranks_text(sorted(at))} wait{'s' * (len(at) == 1)} in {work.kind} {work.number}{where}"
-    )
-    if silent:
-        words += f"; of {ranks_text(silent)} the watchdog says nothing"
+    what = f"{work.kind} {work.number}"
+    named = max(log.ranks) + 1
+    silent = [rank for rank in range(named) if rank not in at]
+    words = f"{ranks_text(sorted(at))} wait{'s' * (len(at) == 1)} in {what}{where}"
+    if log.halted:
+        notes = [*notes, Clause(f"{_tell_halted(log)}: a call of CUDA or NCCL hangs there")]
+    if work.ranks not in {0, named, len(at)}:  # which others its group has is not known
+        silent = []
+        words += f"; of {work.ranks - len(at)} more of its {work.ranks} ranks the watchdog says "
+        words += "nothing"
         fix = (
-            f"look at {ranks_text(silent)}: one that never came to {work.kind} {work.number}, died "
-            "or is slow; `scenario hang` on its machine shows where it is."
+            f"look at the other ranks of the group: one that never came to {what}, died or is "
+            "slow; `scenario hang` on its machine shows where it is."
+        )
+    elif silent and work.ranks != len(at):
+        words += f"; of {ranks_text(silent)} the watchdog says nothing"
+        who = ranks_text(sorted(log.halted) or silent)
+        fix = (
+            f"look at {who}{' first' * bool(log.halted)}: one that never came to {what}, died or "
+            "is slow; `scenario hang` on its machine shows where it is."
         )
     elif log.is_peer_lost or len(at) == 1:
         lost = "NCCL lost its connection to another rank, " if log.is_peer_lost else ""
         words += f"; {lost}{'of which' if lost else 'of other ranks'} the log says nothing"
         fix = (
-            f"look for a rank that left or died before {work.kind} {work.number}, or never entered "
+            f"look for a rank that left or died before {what}, or never entered "
             "it: its own log, its exit code; `scenario record --attach` names the line of the next "
             "run."
         )
+    elif work.ranks:
+        silent = []
+        fix = (
+            f"all {work.ranks} ranks of the group came to {what} with the same sizes: look at the "
+            "network and the devices, or for a device that still computes what was before."
+        )
     else:
         fix = (
-            f"all ranks that the log names came to {work.kind} {work.number} with the same sizes: "
+            f"all ranks that the log names came to {what} with the same sizes: "
             "look for one that it does not name, at the network and the devices, or at a device "
             "that still computes what was before."
         )

@@ -91,7 +91,9 @@ NO_STEP = "no optimizer has stepped: there is nothing to compare"
 
 
 #: why gradients of half as many ranks cannot be held to those of all
-SHARDS = "ranks hold shards of the gradients that are no parts of one whole along a dimension"
+SHARDS = (
+    "the shards of a gradient cannot be joined along one dimension on all ranks and on half of them"
+)
 
 
 #: change of a gradient by another order of the same rows that no rounding makes
