@@ -244,6 +244,15 @@ NEMO_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, int]], ...] = 
     ),
 )
 
+#: what the code of the next rows holds. AutoModel makes a model in bfloat16, and torch's Adam its
+#: averages like its weights; its loss makes no logits of float32, and keeps what log_softmax gives
+#: and its gradient; a token's weight is multiplied within an expert (components/moe/experts.py)
+AUTOMODEL_CODE = {"weight_bytes": 2, "gradient_bytes": 2, "average_bytes": 2}
+AUTOMODEL_CODE |= {"logit_bytes": 6, "expert_rows": 1}
+#: Megatron-Bridge keeps weights and averages of float32, and gradients in bfloat16; its loss is
+#: TransformerEngine's (perf_recipes/_common.py), and so are its products
+BRIDGE_CODE = {"weight_bytes": 4, "gradient_bytes": 2, "average_bytes": 4}
+BRIDGE_CODE |= {"logit_bytes": 2, "expert_rows": 1, "float8_inputs": 1}
 #: a model, sequences of a step, tokens a second of each GPU, and the way; all on H100, in bfloat16
 AUTOMODEL_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, Any]], ...] = (
     (
@@ -827,7 +836,9 @@ ROWS = {
     # Automodel, docs/performance-summary.mdx at 36044ad3, with what examples/llm_benchmark computes
     # anew (GPT-OSS 120B: at 037e04a6, when a microbatch had two sequences, as the table has it)
     **{
-        f"AutoModel {name}": step("h100-8x400g", model, batch, {"tokens": tokens}, **way)
+        f"AutoModel {name}": step(
+            "h100-8x400g", {**model, **AUTOMODEL_CODE}, batch, {"tokens": tokens}, **way
+        )
         for name, model, batch, tokens, way in AUTOMODEL_ROWS
     },
     # NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md and -archive.md at 067f987d, the last
@@ -835,7 +846,7 @@ ROWS = {
     **{
         f"Bridge {name}": step(
             machine,
-            model,
+            {**model, **BRIDGE_CODE},
             batch,
             {"tokens": tokens},
             **({} if "bfloat16" in name else {"products": FLOAT8}),

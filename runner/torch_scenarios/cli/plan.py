@@ -63,8 +63,10 @@ def plan(**options: Any) -> None:
 
     MODEL is a YAML file with layers, hidden, inner, heads, kv_heads, vocabulary, sequence and
     batch (sequences of all ranks together). It may have head (features of each head), experts, how
-    many are active for a token, and how many are shared by all. Each way that is shown is a
-    scenario with real sizes, which `scenario cost` weighs in full.
+    many are active for a token, and how many are shared by all. It may state what the code that
+    trains it holds: weight_bytes, gradient_bytes and average_bytes of a parameter, logit_bytes of
+    a logit, expert_rows of a token, float8_inputs. Each way that is shown is a scenario with real
+    sizes, which `scenario cost` weighs in full.
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """

@@ -26,6 +26,11 @@ do (6 + 12/d bytes of a parameter by its documentation). Of a token of a block i
 backward pass needs, counted as Korthikanti et al. do (arXiv 2205.05198), but of Llama's block:
 without masks of dropout, and without the matrix of attention, which fused kernels do not keep; a
 model whose attention does says `matrix: 1`.
+
+What is trained with decides the rest, and a model may state it (`RECIPE`): averages and gradients
+in bfloat16, a loss that makes no logits of float32, products that keep what goes into them in
+float8. What it does not state is taken as torch does it by default, which is the most;
+`hold_least` is the same with the least that a published recipe has, and between both is a step.
 What is recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a
 block keeps what attention gives and every second product.
 """
@@ -46,6 +51,7 @@ from torch_scenarios.cost.intervals import (
     EXPERTS,
     FLOAT8,
     IN_TWO,
+    LEAST,
     LONG,
     PLANNED,
     SMALL_EXPERTS,
@@ -68,8 +74,21 @@ from torch_scenarios.source.tree import Mapping as Node
 from torch_scenarios.source.tree import key_text, read_tree
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 
-#: bytes of weights, gradients and the two averages of Adam, each in float32
-STATE = 16
+#: what a model may state of the code that it is trained with: how it is taken where it is not
+#: stated, and the least that a published recipe has. Bytes of a parameter: of the weights that an
+#: optimizer steps; of gradients; of each average of Adam. Bytes of a logit: in bfloat16, in
+#: float32, its gradient; the loss of TransformerEngine writes its gradient where the logits were.
+#: Rows that a token keeps of each expert: what goes in, and what comes out where its weight is
+#: multiplied behind the expert. 1 where products in float8 keep what goes into them in float8, as
+#: TransformerEngine does and torchao does not
+RECIPE = {
+    "weight_bytes": (4, 2),
+    "gradient_bytes": (4, 2),
+    "average_bytes": (4, 2),
+    "logit_bytes": (10, 2),
+    "expert_rows": (2, 1),
+    "float8_inputs": (0, 1),
+}
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
 #: positions, sums; and of a feature of the gated network
 MOVED, MOVED_INNER = 60, 12
@@ -79,14 +98,19 @@ MOVED_ROUTED = 18
 #: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: what a model need not state
-OPTIONAL = ("head", "experts", "active", "shared", "matrix")
+OPTIONAL = ("head", "experts", "active", "shared", "matrix", *RECIPE)
+#: dtypes by the bytes of an element, and what a model may state
+DTYPES = {2: "bfloat16", 4: "float32"}
+STATED = {
+    **dict.fromkeys(("weight_bytes", "gradient_bytes", "average_bytes"), (2, 4)),
+    "expert_rows": (1, 2),
+    "float8_inputs": (0, 1),
+}
 #: keys that a scenario has, and no model
 OF_SCENARIO = ("steps", "world_size")
 #: bytes that attention without a fused kernel keeps of each head for each pair of tokens: what goes
 #: into softmax, what comes out of it, and a mask of dropout (Korthikanti et al., arXiv 2205.05198)
 OF_PAIR = 5
-#: bytes of a logit: in bfloat16, in float32, its gradient
-OF_LOGIT = 10
 #: microbatches of a pipeline, for each of its stages: of m microbatches on p stages (p - 1) / m are
 #: idle, at most a sixteenth with these; programs of more have more steps to weigh. `plan` counts
 #: them. Of several parts on a stage a microbatch counts once for each
@@ -120,7 +144,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     `head` are the features of a head (0: as many as divide `hidden`). Of `experts`, each as wide as
     `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
-    `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused.
+    `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused. What is in
+    RECIPE is None where it is not stated.
     """
 
     layers: int
@@ -136,6 +161,22 @@ class Decoder(Struct, frozen=True, kw_only=True):
     active: int = 0
     shared: int = 0
     matrix: int = 0
+    weight_bytes: int | None = None
+    gradient_bytes: int | None = None
+    average_bytes: int | None = None
+    logit_bytes: int | None = None
+    expert_rows: int | None = None
+    float8_inputs: int | None = None
+
+    def take(self, name: str) -> int:
+        """Return what is stated of the code that trains it, or how that is taken."""
+        stated: int | None = getattr(self, name)
+        return RECIPE[name][0] if stated is None else stated
+
+    def hold_least(self) -> Decoder:
+        """Return the same model, trained by code that holds least, but for what is stated."""
+        open_names = (name for name in RECIPE if getattr(self, name) is None)
+        return replace(self, **{name: RECIPE[name][1] for name in open_names})
 
     @property
     def width(self) -> int:
@@ -301,7 +342,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         tokens = self.tokens_of(way)
         state, gathered = self._find_state(way, stage)
         of_products, kept = (
-            tokens * self.hidden * self._count_kept(each) / way.tensor
+            tokens * self.hidden * self._count_kept(way, each) / way.tensor
             for each in (NOTHING, way.recompute)
         )
         pairs = tokens * self.sequence * self.heads / way.tensor
@@ -317,7 +358,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         if way.recompute != NOTHING:
             activations += whole_block  # what the block that is computed anew keeps
         has_logits = way.last in way.numbers(stage)
-        logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if has_logits else 0.0
+        logits = tokens * self.vocabulary / way.tensor * self.take("logit_bytes") * has_logits
         rate = gpu.tflops["bfloat16"] * 1e6
         products = self._time_products(way, gpu)
         attended = 2 * way.micro * self.sequence**2 * self.width / (way.tensor * way.context)
@@ -383,9 +424,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def _find_state(self, way: Candidate, stage: int) -> tuple[float, float]:
         """Return the bytes of a rank's weights, gradients and averages, and of what it gathers.
 
-        Both are of what all shards share, and of what each expert group has once; where one rank
-        has the whole of it, nothing is sent.
+        Both are of what all shards share, and of what each expert group has once. What a rank sends
+        of its shard is a part of what it gathers, and its part of the gradients one of its state:
+        FSDP2 and Megatron gather and scatter in place.
         """
+        gradient = self.take("gradient_bytes")
+        stepped = self.take("weight_bytes") + 2 * self.take("average_bytes")
         state, gathered = 0.0, float(self._count_exchanged(way))
         for own, block, shards in zip(
             self.parameters_of(way, stage),
@@ -393,16 +437,14 @@ class Decoder(Struct, frozen=True, kw_only=True):
             (way.shards, way.experts_shards),
             strict=True,
         ):
-            is_sent = shards > 1 or (way.stages == 1 and shards == way.shards)
-            sent = 6 / shards if is_sent else 0.0
             if way.stages > 1:
-                state += (12 / shards + 4) * own
-                gathered += (2 + sent) * own
-            else:  # weights of two calls in bfloat16, and a gradient of one in float32
-                state += STATE * own / shards
-                gathered += (8 + sent) * way.together * block
+                state += (stepped / shards + gradient) * own
+                gathered += 2 * own
+            else:  # weights of two calls in bfloat16, and the gradient of one
+                state += (stepped + gradient) * own / shards
+                gathered += (4 + gradient) * way.together * block
         if way.stages == 1:
-            gathered += (6 + 6 / way.shards) * self.ends / way.tensor
+            gathered += (2 + gradient) * self.ends / way.tensor
         return state, gathered
 
     def _count_exchanged(self, way: Candidate) -> int:
@@ -477,19 +519,25 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 found -= self.blocks_of(way, part * way.stages + stage)
         return most
 
-    def _count_kept(self, recompute: str) -> float:
+    def _count_kept(self, way: Candidate, recompute: str) -> float:
         """Return the bytes of a token's feature that a block keeps from its forward pass.
 
         All are what goes in, and what products, attention and the gate need: both norms' results
         and the sum between them, queries, keys and values, attention, and three of the gated
         network. Of *some*: what goes in, two products of that width and one of keys, attention,
-        and one of the gated network. Of each expert a token's row and what it gives are kept.
+        and one of the gated network. Of each expert a token's row is kept, and what it gives where
+        `expert_rows` says so. What goes into products is kept in one byte where `float8_inputs`
+        says so: both norms' results, one of the gated network, rows, and attention once more.
         """
         width, keys, inner = (
             each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)
         )
-        some = 2 * (2 + 2 * width + keys + inner + 2 * self.active)
-        everything = 2 * (4 + 2 * width + 2 * keys + 3 * inner + 2 * self.active)
+        rows = self.take("expert_rows") * self.active
+        some = 2 * (2 + 2 * width + keys + inner + rows)
+        everything = 2 * (4 + 2 * width + 2 * keys + 3 * inner + rows)
+        if way.products == FLOAT8 and self.take("float8_inputs"):
+            norms = 1 if self.experts else 2  # a router takes the second in bfloat16
+            everything += width - norms - inner - self.active
         return {NOTHING: everything, SOME: some, ALL: 2.0}[recompute]
 
     def _find_repeated(self) -> float:
@@ -508,6 +556,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         other, are added.
         """
         found = self.load(way, gpu)
+        gradient = self.take("gradient_bytes")
         forwards, backwards = self._time_passes(way, found, times)
         if way.stages > 1:
             owns = [self.parameters_of(way, stage) for stage in range(way.stages)]
@@ -518,21 +567,21 @@ class Decoder(Struct, frozen=True, kw_only=True):
             )
             ends, shards = found.optimizer, ("mesh.shard", "experts.shard")
             for group, own in zip(shards, map(max, zip(*owns, strict=True)), strict=True):
-                ends += _take(times, way, REDUCE_SCATTER, group, 4 * own)
+                ends += _take(times, way, REDUCE_SCATTER, group, gradient * own)
                 ends += _take(times, way, ALL_GATHER, group, 2 * own)
             return way.turns * busy + self._find_bubble(way, found, forwards + backwards) + ends
         gather = scatter = 0.0
         dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
         for (group, shards_of), own in zip(dims, self.parameters_of_block(way), strict=True):
             gather += _take(times, way, ALL_GATHER, group, 2 * way.together * own)
-            scatter += _take(times, way, REDUCE_SCATTER, group, 4 * way.together * own)
-            part = 4 * way.together * own / shards_of
+            scatter += _take(times, way, REDUCE_SCATTER, group, gradient * way.together * own)
+            part = gradient * way.together * own / shards_of
             scatter += _take(times, way, ALL_REDUCE, "mesh.replicate", part)
         turn = max(way.together * forwards, gather)
         turn += max(way.together * backwards, gather + scatter)
         ends = self.ends / way.tensor
         outside = _take(times, way, ALL_GATHER, "mesh.shard", 2 * ends)
-        outside += _take(times, way, REDUCE_SCATTER, "mesh.shard", 4 * ends)
+        outside += _take(times, way, REDUCE_SCATTER, "mesh.shard", gradient * ends)
         calls = self.layers / way.together
         return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
@@ -582,20 +631,24 @@ class Decoder(Struct, frozen=True, kw_only=True):
         tensors, steps = (
             self._plan_stage(way, found) if way.stages == 1 else self.stages(way, found)
         )
-        names = ("sums",) if way.stages == 1 else ("grads", "expert_grads")
-        sums = sum(tensors.get(name, (0, ""))[0] for name in names)
-        sent = sum(size for size, _ in tensors.values()) - sums
-        counted = {"state": sums, "gathered": sent}  # what the program holds by other names
-        for name in ("state", "gathered", "activations"):
-            held = getattr(found, name) - counted.get(name, 0)
+        of_state = {"sums", "part", "sent", "ends_part", "ends_sent"}
+        of_state |= {"grads"} if way.stages > 1 else set()
+        counted = {"state": 0, "gathered": 0, "activations": 0}  # what it holds by other names
+        for name, (size, _) in tensors.items():
+            counted["state" if name.removeprefix("expert_") in of_state else "gathered"] += size
+        for name, size in counted.items():
+            held = getattr(found, name) - size
             if held >= 1:
                 tensors[f"held_{name}"] = (int(held), "uint8")
+        least = self.hold_least().load(way, gpu).held
+        tags = [*self.forms_of(way), *[f"{LEAST}{int(least)}"] * (least < found.held)]
         lines = [
             "version: 1",
             f"name: {way.name}",
             f"description: a step of {self.parameters / 1e9:.1f}e9 parameters, to be weighed",
-            # by these `scenario cost` knows which published steps it is compared with
-            f"tags: [{', '.join(self.forms_of(way))}]",
+            # by these `scenario cost` knows which published steps it is compared with, and what
+            # other code holds
+            f"tags: [{', '.join(tags)}]",
             f"world_size: {way.ranks}",
             *_table_lines(way),
             *_group_lines(way),
@@ -612,6 +665,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""
         calls = self.layers // way.together
         ends = _share_evenly(self.ends / way.tensor, way.shards)
+        gradient = self.take("gradient_bytes")
+        dtype = DTYPES[gradient]
         tensors: dict[str, tuple[int, str]] = {}
         for name, own, shards in self._sharded(way):
             whole = _share_evenly(way.together * own, shards)
@@ -619,20 +674,20 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 f"{name}sent": (2 * whole // shards, "bfloat16"),
                 f"{name}weights": (2 * whole, "bfloat16"),
                 f"{name}weights_next": (2 * whole, "bfloat16"),
-                f"{name}grads": (4 * whole, "float32"),
-                f"{name}part": (4 * whole // shards, "float32"),
+                f"{name}grads": (gradient * whole, dtype),
+                f"{name}part": (gradient * whole // shards, dtype),
             }
         whole = _share_evenly(way.together * self.parameters_of_block(way)[0], way.shards)
         tensors |= {
             "ends_sent": (2 * ends // way.shards, "bfloat16"),
             "ends": (2 * ends, "bfloat16"),
-            "ends_grads": (4 * ends, "float32"),
-            "ends_part": (4 * ends // way.shards, "float32"),
+            "ends_grads": (gradient * ends, dtype),
+            "ends_part": (gradient * ends // way.shards, dtype),
         }
         sizes = self.sizes(way)
         tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
         if way.replicas > 1 and calls > 1:
-            tensors["sums"] = (4 * (calls - 1) * whole // way.shards, "float32")
+            tensors["sums"] = (gradient * (calls - 1) * whole // way.shards, dtype)
         steps = [
             "  - all_gather_single: {output: ends, input: ends_sent, group: mesh.shard}",
             f"  - for: {{turn: range({way.turns})}}",
@@ -697,6 +752,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         self, way: Candidate, found: RankLoad
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of 1F1B with ZeRO-1."""
+        gradient = self.take("gradient_bytes")
+        dtype = DTYPES[gradient]
         tensors: dict[str, tuple[int, str]] = {}
         ends: tuple[list[str], list[str]] = ([], [])
         owns = zip(*(self.parameters_of(way, each) for each in range(way.stages)), strict=True)
@@ -705,12 +762,13 @@ class Decoder(Struct, frozen=True, kw_only=True):
             if own == 0:
                 continue
             whole = _share_evenly(own, shards)
-            tensors |= {f"{name}grads": (4 * whole, "float32")}
+            tensors |= {f"{name}grads": (gradient * whole, dtype)}
             tensors |= {f"{name}weights": (2 * whole, "bfloat16")}
             if shards == 1:
                 continue
             part = whole // shards
-            tensors |= {f"{name}part": (4 * part, "float32"), f"{name}sent": (2 * part, "bfloat16")}
+            tensors[f"{name}part"] = (gradient * part, dtype)
+            tensors[f"{name}sent"] = (2 * part, "bfloat16")
             ends[0].append(
                 f"  - reduce_scatter_single: {{output: {name}part, input: {name}grads, "
                 f"group: {mesh}.shard}}"
@@ -1071,6 +1129,9 @@ def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
         yield "active" if model.active else "experts", words
     if model.matrix > 1:
         yield "matrix", "`matrix` is 1 where attention keeps its matrix, or else 0"
+    for name, choices in STATED.items():
+        if getattr(model, name) not in (None, *choices):
+            yield name, f"`{name}` of a model is {choices[0]} or {choices[1]}"
     for name, count in (("active", model.active), ("shared", model.shared)):
         if count and not model.experts:
             yield name, f"`{name}` is of a model with `experts`"

@@ -164,20 +164,37 @@ def memory_interval() -> Interval:
     return found
 
 
+#: how the tag of a planned step begins that says how many bytes it holds by the code that holds
+#: least
+LEAST = "least-"
+
+
+def find_least(held: float, tags: Iterable[str]) -> float:
+    """Return what a step holds by the code that holds least, where its tags say so, or `held`."""
+    stated = [tag.removeprefix(LEAST) for tag in tags if tag.startswith(LEAST)]
+    return min([held, *(float(each) for each in stated if each.isdecimal())])
+
+
 #: whether a rank has memory for what an allocator reserves for most such steps, for some, for none
 FITS, TIGHT, TOO_LARGE = "FITS", "TIGHT", "TOO LARGE"
 
 
-def tell_fit(held: float, memory: float) -> str:
+def tell_fit(held: float, memory: float, least: float | None = None) -> str:
     """Return whether so many bytes have room for what is held, and what an allocator adds to that.
+
+    `least` is held by the code that holds least, where it is not known which code it is: a step is
+    TOO LARGE where that has no room.
 
     >>> [tell_fit(held * 2**30, 80 * 2**30) for held in (50, 70, 79)]
     ['FITS', 'TIGHT', 'TOO LARGE']
+    >>> tell_fit(90 * 2**30, 80 * 2**30, least=60 * 2**30)
+    'TIGHT'
     """
     reserved = memory_interval()
     if held * reserved.high <= memory:
         return FITS
-    return TIGHT if held * reserved.low <= memory else TOO_LARGE
+    low = (held if least is None else least) * reserved.low
+    return TIGHT if low <= memory else TOO_LARGE
 
 
 @cache

@@ -14,6 +14,7 @@ from torch_scenarios.cost.candidates import (
     BFLOAT16,
     MOST_TURNS,
     NOTHING,
+    RECIPE,
     SOME,
     Candidate,
     Decoder,
@@ -22,6 +23,7 @@ from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import Forecast, forecast, microseconds, publishers
 from torch_scenarios.cost.intervals import (
     FITS,
+    FLOAT8,
     FORMS,
     PLANNED,
     TIGHT,
@@ -51,12 +53,13 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     """A candidate, its file, and what its step costs.
 
     The file is a scenario like any other: it can be read, checked and forecast again, so that the
-    number is not one to be believed.
+    number is not one to be believed. It holds `held` bytes, and by other code `least`.
     """
 
     way: Candidate
     path: Path
     held: float
+    least: float
     verdict: str
     forecast: Forecast
     bottleneck: str
@@ -90,7 +93,8 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "blocks_in_a_call": self.way.together,
             "recompute": self.way.recompute,
             "held_bytes": self.held,
-            "reserved_bytes": [self.held * reserved.low, self.held * reserved.high],
+            "least_bytes": self.least,
+            "reserved_bytes": [self.least * reserved.low, self.held * reserved.high],
             "fits": self.fits,
             "tight": self.verdict == TIGHT,
             "time_us": self.forecast.time,
@@ -106,6 +110,8 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
 class TrainingPlan(Struct, frozen=True, kw_only=True):
     """The candidates that were weighed, the quickest first, and how many there are of what sort.
 
+    `open_ways` have room by the code that holds least, and not as a model is taken that states
+    nothing of it.
     `long` are pipelines that fit and were not weighed, for they have many microbatches; `estimates`
     names the quickest of them and of the others, with the microseconds that an estimate gives them.
     `is_compared` says whether a published step was measured on a GPU of the machine's kind, `gpu`.
@@ -114,6 +120,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     steps: tuple[PlannedStep, ...]
     looked_at: int
     too_large: int
+    open_ways: int = 0
     long: int = 0
     estimates: tuple[tuple[str, float], ...] = ()
     is_compared: bool = True
@@ -149,8 +156,15 @@ def plan(
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
+    least = model.hold_least()
     verdicts = {way: tell_fit(model.load(way, gpu).held, machine.memory) for way in ways}
     fitting = [way for way in ways if verdicts[way] != TOO_LARGE]
+    open_ways = [
+        way
+        for way in ways
+        if verdicts[way] == TOO_LARGE
+        and tell_fit(least.load(way, gpu).held, machine.memory) != TOO_LARGE
+    ]
     times = CollectiveTimes(machine, ranks)
     estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
     ranked = sorted(fitting, key=estimates.__getitem__)
@@ -164,12 +178,13 @@ def plan(
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
     if not chosen:
-        chosen = [min(ways, key=lambda way: model.load(way, gpu).held)]
+        chosen = [min(open_ways or ways, key=lambda way: model.load(way, gpu).held)]
     found = [weigh_candidate(model, way, machine, gpu, folder) for way in chosen]
     return TrainingPlan(
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
         looked_at=len(ways),
-        too_large=len(ways) - len(fitting),
+        too_large=len(ways) - len(fitting) - len(open_ways),
+        open_ways=len(open_ways),
         long=len(long),
         estimates=tuple((way.name, estimates[way]) for way in (*long[:1], *chosen[:1]))
         if long
@@ -206,11 +221,13 @@ def weigh_candidate(
         short, _, _ = _weigh(model, replace(way, turns=FEW_TURNS - 1), machine, gpu, path)
         longer, held, bottleneck = _weigh(model, replace(way, turns=FEW_TURNS), machine, gpu, path)
         found = _repeat(short, longer, way.turns - FEW_TURNS)
+    least = min(held, float(int(model.hold_least().load(way, gpu).held)))
     return PlannedStep(
         way=way,
         path=path,
         held=held,
-        verdict=tell_fit(held, machine.memory),
+        least=least,
+        verdict=tell_fit(held, machine.memory, least),
         forecast=found,
         bottleneck=bottleneck,
         bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
@@ -313,8 +330,9 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     large = "does not fit" if found.too_large == 1 else "do not fit"
     ways = "1 way divides" if found.looked_at == 1 else f"{found.looked_at} ways divide"
     were = "was" if len(found.steps) == 1 else "were"
+    other = f", {found.open_ways} more only by other code" if found.open_ways else ""
     summary = (
-        f"{ways} the model, {found.too_large} of them {large}; "
+        f"{ways} the model, {found.too_large} of them {large}{other}; "
         f"{len(found.steps)} {were} proved and weighed"
     )
     reserved = memory_interval()
@@ -329,6 +347,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
         f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
     )
+    if any(step.least < step.held for step in found.steps):
+        stated.append(_tell_open(model, products))
     if not model.matrix and any(step.way.recompute == NOTHING for step in found.steps):
         stated.append(
             "attention is a fused kernel: steps of one that keeps its matrix held up to 2.3 times "
@@ -351,6 +371,17 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             "2 projects published them, and 1.02 to 1.12 times it, as Megatron's paper of 2021 did"
         )
     return [*lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
+
+
+def _tell_open(model: Decoder, products: set[str]) -> str:
+    """Return what a model does not state of the code that trains it, and holds less by some."""
+    of = {"expert_rows": model.experts > 0, "float8_inputs": FLOAT8 in products}
+    names = [name for name in RECIPE if getattr(model, name) is None and of.get(name, True)]
+    stated = ", ".join(f"`{name}: {RECIPE[name][1]}`" for name in names)
+    return (
+        f"other code holds less, and a way is {TIGHT} too where that alone has room: state what is "
+        f"true of yours of {stated}"
+    )
 
 
 def _list_ratios(form: str) -> list[float]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,14 @@ from torch_scenarios.cost.chakra import traces
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
-from torch_scenarios.cost.intervals import FITS, TIGHT, TOO_LARGE, memory_interval, tell_fit
+from torch_scenarios.cost.intervals import (
+    FITS,
+    TIGHT,
+    TOO_LARGE,
+    find_least,
+    memory_interval,
+    tell_fit,
+)
 from torch_scenarios.cost.logs import (
     Log,
     choose_logs,
@@ -270,7 +277,7 @@ def _cost_case(
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": words}], lines, 2, []
     if analysis.footprint is not None:
-        words, memory = _memory(analysis.footprint, topology)
+        words, memory = _memory(analysis.footprint, topology, analysis.scenario.tags)
         lines.append(f"  {words}")
         entry |= memory
     if len(points) == 1:
@@ -297,7 +304,9 @@ def _is_reckoned(footprint: Footprint | None) -> bool:
     return not names.isdisjoint(("held_parameters", "held_state", "held_activations"))
 
 
-def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, Any]]:
+def _memory(
+    footprint: Footprint, topology: Topology, tags: Iterable[str]
+) -> tuple[str, dict[str, Any]]:
     """Return what a rank holds in the program's tensors, and whether the machine has as much.
 
     torch's allocator reserves more than tensors have (blocks are rounded, and kept): how much more
@@ -314,13 +323,15 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
         fits = "fits" if found["fits"] else "does not fit"
         return f"{words}{fits} (never compared with a measurement)", found
     reserved = memory_interval()
-    low, high = held * reserved.low, held * reserved.high
-    verdict = tell_fit(held, topology.memory)
+    least = find_least(held, tags)
+    low, high = least * reserved.low, held * reserved.high
+    verdict = tell_fit(held, topology.memory, least)
     found |= {"fits": verdict != TOO_LARGE, "tight": verdict == TIGHT}
     found["reserved_bytes"] = [low, high]
     words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
-    words += f" (for 80 % of such steps an allocator reserves {amount(low)} to {amount(high)}:"
-    words += f" {reserved.rows} steps, measured by {reserved.sets} projects)"
+    other = f", of which other code holds {amount(least)}," * (least < held)
+    words += f" (for 80 % of such steps{other} an allocator reserves {amount(low)} to "
+    words += f"{amount(high)}: {reserved.rows} steps, measured by {reserved.sets} projects)"
     return words, found
 
 

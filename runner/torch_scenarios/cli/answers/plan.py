@@ -41,6 +41,7 @@ def plan(options: Mapping[str, Any]) -> None:
             "gpus": options["gpus"],
             "ways": found.looked_at,
             "too_large": found.too_large,
+            "only_by_other_code": found.open_ways,
             "long_pipelines": found.long,
             "steps": [step.json(model) for step in found.steps],
         }
