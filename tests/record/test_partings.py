@@ -818,6 +818,8 @@ def test_a_tensor_of_one_shape_in_another_dtype_is_the_same_turn_of_its_loop(
         ("if rank == 0:\n    rows.append(loss)\nif rows:\n    dist.barrier()\n", False),
         ("if rank == 0:\n    self.hooks.append(1)\nrun(self.hooks)\n", False),
         ("if rank == 0:\n    self.trainer.left += 1\n", False),
+        ("if rank == 0:\n    self.log('loss', loss, sync_dist=True)\n", False),
+        ("if rank == 0:\n    logger.log('loss', loss)\n", True),
         ("if rank == 0:\n    self.trainer.should_stop = True\n", False),
     ],
 )
@@ -2602,3 +2604,58 @@ def test_ranks_that_start_the_world_anew_wait_for_who_has_left(
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     shown = " ".join(each.words for each in found.notes)
     assert ("rank 1 alone takes the `break`:3 under `if leaves(turn)`" in shown) is is_left
+
+
+SPLIT = """\
+def answer(model, prompts):
+    with state.split(prompts) as mine:
+        for prompt in mine:
+            gather(model(prompt))
+    barrier()
+
+
+def save(state, model):
+    if state.is_main:
+        barrier()
+        barrier()
+
+
+model = build(state)
+kit.save(read(open("b")), model)
+"""
+
+
+def test_a_loop_over_what_a_with_gives_has_its_line(tmp_path: Path) -> None:
+    file = script(tmp_path, SPLIT)
+    loop = Decision(kind="for", file=file, line=3, text="for prompt in mine")
+    turns = {0: 2, 1: 1}
+    records = {
+        rank: record(
+            rank,
+            *(call("all_gather", place(file, 4)) for _ in range(count)),
+            call("barrier", place(file, 5)),
+            ways=[BranchTaken(before=0, decision=loop, yes=count, no=1)],
+        )
+        for rank, count in turns.items()
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    shown = " ".join(each.words for each in found.notes)
+    assert "`with state.split(prompts) as mine, :2`" in shown
+
+
+def test_a_method_of_the_name_of_a_function_passes_it_nothing(tmp_path: Path) -> None:
+    file = script(tmp_path, SPLIT)
+    asks = replace(_if(file, 9, "state.is_main"), names=("state.is_main",))
+    lines = {0: ("barrier", 10), 1: ("all_reduce", 15)}
+    records = {
+        rank: record(
+            rank,
+            call(operation, place(file, line)),
+            ways=[BranchTaken(before=0, decision=asks, yes=1 - rank, no=rank)],
+        )
+        for rank, (operation, line) in lines.items()
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    shown = " ".join(each.words for each in found.notes)
+    assert "`if state.is_main` (train.py:9)" in shown
+    assert "comes from `" not in shown

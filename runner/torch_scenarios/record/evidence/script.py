@@ -120,19 +120,20 @@ class Script:
     def assignment(self, target: ast.expr, line: int, *, in_parts: bool = False) -> int:
         """Return the line that last sets a name or an attribute before a line; 0 for none.
 
-        A name is set in the same function, an attribute anywhere in the file; `in_parts` counts
-        what `a, b = c` sets too. Outside of functions a name may be set behind a line, in a loop.
+        A name is set in the same function, also by `with c as a`, an attribute anywhere in the
+        file; `in_parts` counts what `a, b = c` sets too. Outside of functions a name may be set
+        behind a line, in a loop.
         """
         text = ast.unparse(target)
         where = self.scope(line) if isinstance(target, ast.Name) else self.tree
         found = [
-            node.lineno
+            at
             for node in ast.walk(where)
-            if isinstance(node, ast.Assign)
-            and (node.lineno < line or where is self.tree)
+            for at, targets, _ in _list_set(node)
+            if (at < line or where is self.tree)
             and any(
                 ast.unparse(each) == text
-                for each in (list_targets(node.targets) if in_parts else node.targets)
+                for each in (list_targets(targets) if in_parts else targets)
             )
         ]
         before = [at for at in found if at < line and isinstance(target, ast.Name)]
@@ -371,9 +372,10 @@ class Script:
                 if at and (where.file, at) not in found:
                     found[where.file, at] = where
                     waiting += [
-                        (where, each.value, at)
+                        (where, read_from, at)
                         for each in ast.walk(where.tree)
-                        if isinstance(each, ast.Assign) and each.lineno == at
+                        for set_at, _, read_from in _list_set(each)
+                        if set_at == at
                     ]
         return [(source, at) for (_, at), source in found.items()]
 
@@ -644,6 +646,24 @@ def list_targets(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
             yield from list_targets(each.elts)
         else:
             yield each
+
+
+def _list_set(node: ast.AST) -> list[tuple[int, list[ast.expr], ast.expr]]:
+    """Return what a statement sets: the line, the names and attributes, and what they are read from.
+
+    A `with c as a` sets `a` by what `c` gives.
+    """
+    if isinstance(node, ast.Assign):
+        return [(node.lineno, node.targets, node.value)]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.lineno, [node.target], node.value)]
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return [
+            (each.context_expr.lineno, [each.optional_vars], each.context_expr)
+            for each in node.items
+            if each.optional_vars is not None
+        ]
+    return []
 
 
 def _list_locks(node: ast.With) -> set[str]:

@@ -245,9 +245,14 @@ def _is_kept(name: str, tree: ast.Module) -> bool:
 
 
 def _speaks(node: ast.stmt) -> bool:
-    """Whether a statement prints or logs what is known already."""
+    """Whether a statement prints or logs what is known already.
+
+    A `self.log` is a framework's, which may average over the ranks what it is given.
+    """
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
     function = node.value.func
+    if ast.unparse(function) == "self.log":
+        return False
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in _SPEECH

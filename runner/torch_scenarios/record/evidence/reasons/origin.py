@@ -251,7 +251,12 @@ class _Search:
                 if isinstance(each, ast.ClassDef) and function in each.body
             ]
             name = kinds[0].name if kinds else name
-        found = [(each, call) for each in self._scripts for call in _index(each).calls[name]]
+        found = [
+            (each, call)
+            for each in self._scripts
+            for call in _index(each).calls[name]
+            if not _is_of_object(each, call, function)
+        ]
         return found if len(found) <= MOST_CALLERS else ()
 
     def tell_decision(self) -> str:
@@ -449,6 +454,24 @@ def _key_of(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return f".{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def _is_of_object(script: Script, call: ast.Call, function: ast.FunctionDef) -> bool:
+    """Whether a call is of an object's method, where a function has no `self` to be one.
+
+    A module's function is called as a method is: what an `import` brings is no object.
+    """
+    first = function.args.args[0].arg if function.args.args else ""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if owner is None or first in {"self", "cls"}:
+        return False
+    imported = {
+        (each.asname or each.name).partition(".")[0]
+        for node in ast.walk(script.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for each in node.names
+    }
+    return ast.unparse(owner).partition(".")[0] not in imported
 
 
 def _is_within(scope: ast.AST, line: int) -> bool:
