@@ -8,11 +8,12 @@ import time
 import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from torch_scenarios.record.evidence import frame
-from torch_scenarios.record.recorder import is_framework
+from torch_scenarios.record.recorder import is_foreign, is_framework
 
 
 @pytest.fixture
@@ -149,3 +150,18 @@ def test_a_framework_is_what_calls_torch_and_not_what_torch_is_wrapped_in(
     file: str, *, is_one: bool
 ) -> None:
     assert is_framework(f"/env/lib/python3.11/site-packages/{file}") is is_one
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_package_is_installed_where_its_record_lies_next_to_it(
+    *, has_record: bool, tmp_path: Path
+) -> None:
+    package = tmp_path / "kit" / "utils"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    if has_record:
+        (tmp_path / "kit-1.0.dist-info").mkdir()
+    assert is_framework(f"{package}/distributed.py") is has_record
+    assert is_foreign(f"{package}/distributed.py") is has_record
+    assert not is_foreign(f"{tmp_path}/train.py")

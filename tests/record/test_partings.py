@@ -2168,6 +2168,7 @@ def test_a_framework_that_is_made_by_the_rank_is_told_where_nothing_else_is_know
     assert "calls depends on what differs by rank: `steps = STEPS[int(os.environ[" in words
     assert "(settings.py:2)" in words
     assert "(train.py:2)" not in words
+    assert str(found.fix).startswith("look first at `steps = STEPS[int(os.environ[")
 
 
 SHARDED = """\
@@ -2659,3 +2660,106 @@ def test_a_method_of_the_name_of_a_function_passes_it_nothing(tmp_path: Path) ->
     shown = " ".join(each.words for each in found.notes)
     assert "`if state.is_main` (train.py:9)" in shown
     assert "comes from `" not in shown
+
+
+WAY_PAST = """\
+def keep(engine):
+    if WAY:
+        return
+    engine.save("a")
+
+
+for batch in loader:
+    engine.step(batch)
+    keep(engine)
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "is_of_rank"), [("rank", True), ("self.global_rank > 0", True), ("loss > 3", False)]
+)
+def test_a_way_out_of_some_ranks_past_a_call_for_all_asks_for_no_vote(
+    way: str, *, is_of_rank: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, WAY_PAST.replace("WAY", way))
+    asks = _if(file, 2, way)
+    lines = {0: ("barrier", (4, 9)), 1: ("all_reduce", (8,))}
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 8)),
+            call(operation, place(file, *at)),
+            ways=[BranchTaken(before=1, decision=asks, yes=rank, no=1 - rank)],
+        )
+        for rank, (operation, at) in lines.items()
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert ("let every rank come to train.py:4" in str(found.fix)) is is_of_rank
+    assert ("an `all_reduce` of a flag" in str(found.fix)) is not is_of_rank
+
+
+TOKENS = """\
+def load(cache):
+    if exists(cache):
+        return read(cache)
+    return make()
+
+
+trainer = kit.Trainer(rows=load(cache))
+trainer.train()
+"""
+
+
+def test_rows_that_a_loader_is_given_otherwise_have_the_if_behind_them(tmp_path: Path) -> None:
+    file = script(tmp_path, TOKENS)
+    records = apart_in_framework(file, 8)
+    given = Decision(kind="given", file=file, line=7, text="rows=load(cache)", names=("Trainer",))
+    for rank, each in records.items():
+        each.changes = [
+            FileChange(before=0, what="loads", path=str(6 - rank), place=place(file, 8))
+        ]
+        each.ways = [
+            BranchTaken(before=0, decision=_if(file, 2, "exists(cache)"), yes=rank, no=1 - rank),
+            BranchTaken(before=0, decision=given, yes=1, values=(f"{12 - 2 * rank} items",)),
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "has 6 batches on rank 0, 5 batches on rank 1, as `rows=load(cache)`" in told
+    assert "behind it, `if exists(cache)` (train.py:2) is true on rank 1 alone" in told
+    assert str(found.fix).startswith("let `rows=load(cache)` (train.py:7) be the same, or give")
+
+
+STATISTICS = """\
+def distribute(model):
+    for buffer in buffers:
+        all_reduce(buffer)
+
+
+for epoch in epochs:
+    train(model)
+    if is_first(args):
+        distribute(model)
+"""
+
+
+def test_a_loop_that_some_ranks_never_come_to_is_not_left_by_them(tmp_path: Path) -> None:
+    file = script(tmp_path, STATISTICS)
+    asks = _if(file, 8, "is_first(args)")
+    turn = Decision(kind="for", file=file, line=2, text="for buffer in buffers")
+    lines = {0: (3, 9), 1: (7,)}
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 7)),
+            call("all_reduce", place(file, *at)),
+            ways=[
+                BranchTaken(before=1, decision=asks, yes=1 - rank, no=rank),
+                *([BranchTaken(before=1, decision=turn, yes=1)] if rank == 0 else []),
+            ],
+        )
+        for rank, at in lines.items()
+    }
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "rank 0 alone goes into `if is_first(args)` (train.py:8)" in told
+    assert "more turns" not in told

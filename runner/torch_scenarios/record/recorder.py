@@ -260,11 +260,32 @@ def is_foreign(file: str) -> bool:
     """Whether a file is not the user's own: torch, another package, the standard library."""
     return (
         file.startswith(("<", *_PREFIXES))
-        or "/site-packages/" in file
-        or "/dist-packages/" in file
         or "torchinductor" in file
         or "/torch/" in file
+        or bool(find_installed(file))
     )
+
+
+@functools.cache
+def find_installed(file: str) -> str:
+    """Return the folder of installed packages that a file is in; nothing where it is the user's.
+
+    It is one of Python's own, or one that `pip install --target` has filled: what it has installed
+    there lies next to the package.
+    """
+    head, found, _ = file.rpartition("-packages/")
+    if found:
+        return head + found
+    at = os.path.dirname(file)
+    while os.path.isfile(os.path.join(at, "__init__.py")):
+        at = os.path.dirname(at)
+    if at == os.path.dirname(file):
+        return ""
+    for folder in (at, os.path.dirname(at)):  # the second where the package is of a namespace
+        with contextlib.suppress(OSError):
+            if any(each.endswith(".dist-info") for each in os.listdir(folder)):
+                return os.path.join(folder, "")
+    return ""
 
 
 def is_framework(file: str) -> bool:
@@ -273,16 +294,16 @@ def is_framework(file: str) -> bool:
     torch wraps what it deprecates by `typing_extensions`, which makes no call.
     """
     return (
-        "-packages/" in file
-        and "/torch/" not in file
-        and not file.startswith(_OWN)
+        "/torch/" not in file
+        and not file.startswith(("<", _OWN))
         and not file.endswith(_ENTRIES)
+        and bool(find_installed(file))
     )
 
 
 def _name_in_package(file: str) -> str:
     """Return `accelerate/accelerator.py` for a file of an installed package."""
-    return file.rpartition("-packages/")[2]
+    return file.removeprefix(find_installed(file))
 
 
 def _find_caller(frame: Any) -> Any:
@@ -1207,8 +1228,9 @@ def _find_raising(error: BaseException) -> str:
     if trace is None or not isinstance(error, Exception):
         return ""
     code = trace.tb_frame.f_code
-    _, inside, path = code.co_filename.rpartition("site-packages/")
-    return f"raised by `{code.co_name}` ({path}:{trace.tb_lineno})" if inside else ""
+    if not find_installed(code.co_filename):
+        return ""
+    return f"raised by `{code.co_name}` ({_name_in_package(code.co_filename)}:{trace.tb_lineno})"
 
 
 def _find_timeout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> timedelta | None:

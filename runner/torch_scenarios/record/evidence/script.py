@@ -383,6 +383,10 @@ class Script:
         """Whether a line reads what differs between ranks by itself."""
         return _OF_RANK.search(self.text(line)) is not None
 
+    def names_rank(self, line: int) -> bool:
+        """Whether a line asks which rank it is on."""
+        return _NAMES_RANK.search(self.text(line)) is not None
+
     def chooses(self, line: int) -> bool:
         """Whether a condition that reads the rank chooses what a line sets: `a if rank else b`."""
         return any(
@@ -649,7 +653,7 @@ def list_targets(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
 
 
 def _list_set(node: ast.AST) -> list[tuple[int, list[ast.expr], ast.expr]]:
-    """Return what a statement sets: the line, the names and attributes, and what they are read from.
+    """Return what a statement sets: its line, the names and attributes, and what it sets them to.
 
     A `with c as a` sets `a` by what `c` gives.
     """

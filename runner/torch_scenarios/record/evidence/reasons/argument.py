@@ -393,8 +393,9 @@ def find_made(parting: Parting, folder: str) -> Reason | None:
                 f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
                 for each, at in asking
             )
-            place = short(frames, folder)
-            return Clause(f"what {place} calls depends on what differs by rank: {shown}"), ""
+            place, last = short(frames, folder), shown.split(", `")[-1].strip("`")
+            fix = f"look first at `{last}: let every rank make the same of it."
+            return Clause(f"what {place} calls depends on what differs by rank: {shown}"), fix
     return None
 
 

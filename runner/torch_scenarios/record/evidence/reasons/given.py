@@ -45,7 +45,7 @@ _PLACE = re.compile(r" \([^()]*:\d+\)")
 _NONE = "not given"
 
 
-def _tell_behind(parted: DecidedParting, decision: Decision) -> str:
+def tell_behind(parted: DecidedParting, decision: Decision) -> str:
     """Return the `if` behind an argument that ranks were given otherwise, or what reads the rank.
 
     Nothing is returned where neither is seen.
@@ -98,7 +98,7 @@ def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
 def _word(parted: DecidedParting, decision: Decision, words: str) -> Reason:
     """Return an argument that differs, with what is behind it and what mends it."""
     fix = _advise(parted, decision, words)
-    return Clause(words + _tell_behind(parted, decision)), fix
+    return Clause(words + tell_behind(parted, decision)), fix
 
 
 def find_given(parted: DecidedParting) -> Reason | None:
@@ -205,7 +205,7 @@ def find_given_too(parted: DecidedParting, reason: str) -> Clause | None:
             difference = re.split(r" differs: |\), is ", words)[-1]
             is_known = difference in reason or f"({parted.place(decision)})" in reason
             if _is_inside(decision, spans) and not is_known:
-                return Clause(words + _tell_behind(parted, decision))
+                return Clause(words + tell_behind(parted, decision))
     return None
 
 

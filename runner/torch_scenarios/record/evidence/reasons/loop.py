@@ -17,7 +17,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
-from torch_scenarios.record.evidence.reasons.given import list_differing
+from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind
 from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -452,6 +452,7 @@ def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -
     """Whether the ranks past a loop have made fewer turns of it than those that are in it.
 
     Then an `if` in it that asks for the turn does not explain it: they do not come there again.
+    Ranks that never come to the loop have not left it: an `if` leads to it, or past it.
     """
     if loop is None:
         return False
@@ -465,8 +466,9 @@ def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -
     for decision, own in parted.tallies(whole=True).items():
         if (decision.file, decision.line) == (file, first) and decision.kind in {"for", "while"}:
             mine = [own[rank].yes for rank in parted.ranks if rank in inside]
-            rest = [own[rank].yes for rank in parted.ranks if rank not in inside]
-            return bool(mine and rest) and min(mine) > max(rest)
+            rest = [own[rank] for rank in parted.ranks if rank not in inside]
+            came = all(each.yes or each.no for each in rest)
+            return bool(mine and rest) and came and min(mine) > max(each.yes for each in rest)
     return False
 
 
@@ -553,16 +555,16 @@ def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int
     )
     words = f"the loader made at {place} has {shown}"
     given = next(iter(list_differing(parted, at, of_items=True)), None)
-    made = place
-    if given is not None:
-        words += f", as {given[1]}"
-        made = parted.place(given[0])
-    fix = (
-        f"give the loader at {made} as many batches on every rank (`drop_last=True`, or a "
+    more = (
+        f"give the loader at {place} as many batches on every rank (`drop_last=True`, or a "
         "`DistributedSampler` over rows that all ranks see), or let the ranks "
         "agree on a number of steps."
     )
-    return Clause(words), fix
+    if given is None:
+        return Clause(words), more
+    decision, differs = given
+    words += f", as {differs}{tell_behind(parted, decision)}"
+    return Clause(words), f"let `{decision.text}` ({parted.place(decision)}) be the same, or {more}"
 
 
 def find_taken(

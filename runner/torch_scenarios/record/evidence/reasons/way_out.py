@@ -62,12 +62,35 @@ def find_way_out(
             words += f", {times(most)} ({_others(counts, most)})"
         is_once = all(each.yes + each.no == 1 for each in own.values())
         values = word_values(parted, decision, own, None if is_once else ranks)
-        fix = (
-            f"take the way out at {place} on all ranks or on none: agree on its condition first "
-            "(an `all_reduce` of a flag)."
+        return Clause(words + (f", where {values}" if values else "")), _advise(
+            parted, decision, source
         )
-        return Clause(words + (f", where {values}" if values else "")), fix
     return None
+
+
+def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
+    """Return what mends a way out that some ranks take.
+
+    Where it asks which rank it is, ranks have nothing to agree on: the call behind it is for all.
+    """
+    place = parted.place(decision)
+    node = source.condition(decision.line)
+    passed = [
+        short(((file, line, ""),), parted.folder)
+        for _, frames in parted.sides
+        for file, line, _ in frames
+        if node is not None and file == decision.file and line > (node.end_lineno or 0)
+        if source.scope(line) is source.scope(decision.line)
+    ]
+    if passed and source.names_rank(decision.line):
+        return (
+            f"let every rank come to {passed[0]}, which all ranks of the group have to call: put "
+            f"under `{decision.text}` ({place}) what one rank may do by itself, as to print."
+        )
+    return (
+        f"take the way out at {place} on all ranks or on none: agree on its condition first "
+        "(an `all_reduce` of a flag)."
+    )
 
 
 def find_unmet(parted: DecidedParting) -> Reason | None:
