@@ -226,12 +226,40 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
         )
         words += f" sets; set are {', '.join([*known.values()][:MOST_SHOWN])}" if known else " sets"
         fix = f"let a rank set `{key}`, or ask for a key that is set ({where})."
-        if any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
+        alike = next((each for each in known if _is_written_alike(each, key)), None)
+        setting = next(
+            (
+                change.place.short(folder)
+                for record in records.values()
+                for change in record.changes
+                if change.what == "sets" and change.path == alike
+            ),
+            "",
+        )
+        if alike is not None and setting:
+            fix = (
+                f"{FORM_DIFFERS}, where it is set ({setting}) and where it is asked for ({where}): "
+                "by one function that both call."
+            )
+        elif any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
             words += _tell_prefix(file, folder)
             fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
             fix += "are made (`PrefixStore`)."
         lines += [words, f"fix: {fix}"]
     return lines
+
+
+#: what is said where a rank asks for a key, and another has set it in another form
+FORM_DIFFERS = "write the key in one form"
+
+
+def _is_written_alike(one: str, other: str) -> bool:
+    """Whether two keys have the same letters and numbers, with other marks, cases or zeros."""
+    forms = [
+        [str(int(part)) if part.isdigit() else part for part in re.findall(r"[a-z]+|\d+", each)]
+        for each in (one.lower(), other.lower())
+    ]
+    return one != other and forms[0] == forms[1] and bool(forms[0])
 
 
 def _tell_prefix(file: str, folder: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.files import PREFIX_DIFFERS, explain_key
+from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -190,7 +190,9 @@ def explain_idle(
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
-    is_set = any(PREFIX_DIFFERS in each for each in keys)  # by a rank, under its own prefix
+    is_set = any(  # by a rank, under its own prefix or in another form
+        told in each for each in keys for told in (PREFIX_DIFFERS, FORM_DIFFERS)
+    )
     if keys and not is_set and (unset := _explain_unset(records, folder)):
         keys = [keys[0], unset[1], unset[0]]
     waits = keys or _explain_waits(stacks, programs, folder)
