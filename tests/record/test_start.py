@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,6 @@ from torch_scenarios.record.format import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
-    from pathlib import Path
 
     from recordings import Recording
 
@@ -303,6 +303,47 @@ def test_ranks_that_a_script_spawns_are_recorded(
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
     assert (CAUGHT in done.output) == wrong
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("one_by_one", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_script_that_starts_its_ranks_itself_is_started_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, one_by_one: bool
+) -> None:
+    monkeypatch.setenv("WRONG", "1")
+    if one_by_one:
+        monkeypatch.setenv("ONE_BY_ONE", "1")
+    folder = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", os.pathsep.join((folder, os.environ["PATH"])))
+    command = ["record", "-n", "2", "-o", str(tmp_path / "out"), "--"]
+    done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
+    assert done.exit_code == 1, done.output
+    assert "spawns.py starts its ranks itself (line " in done.stderr
+    assert CAUGHT in done.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_process_that_raises_before_it_is_a_rank_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def work(rank, world):\n"
+        "    port = os.environ['PORT_TO_MEET_AT']\n"
+        "    place = f'tcp://127.0.0.1:{port}'\n"
+        "    dist.init_process_group('gloo', place, rank=rank, world_size=world)\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(work, args=(2,), nprocs=2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = ["record", "-o", str(tmp_path / "out"), "--", sys.executable, "train.py"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1, done.output
+    assert "train.py  ended with code 1 before any rank came to `init_process_group`" in done.stderr
+    assert "raises KeyError: 'PORT_TO_MEET_AT' (train.py:3)" in done.stderr
 
 
 @pytest.mark.torch

@@ -33,6 +33,7 @@ from torch_scenarios.record.evidence.initialization import (
     read_claims,
     tell_nodes,
 )
+from torch_scenarios.record.evidence.parent_error import tell_parent_error
 from torch_scenarios.record.evidence.reasons import (
     SINCE,
     add_reason,
@@ -167,7 +168,9 @@ def record(
         if ran.interrupted:
             raise KeyboardInterrupt
         started = bool(ran.launch.pids) or not order.own_launcher
-        raise NothingRecordedError(ran.code, "" if started else tell_nodes(order.command))
+        nodes = "" if started else tell_nodes(order.command)
+        why = tell_parent_error(order.folder, " ".join(order.command), ran.code)
+        raise NothingRecordedError(ran.code, why or nodes)
     is_cut_off = ran.interrupted or ran.timed_out  # a rank that imports for long has not come yet
     is_whole = order.ranks == tuple(range(order.world_size)) and not is_cut_off
     wrong = wrong_start(

@@ -27,6 +27,7 @@ from msgspec import Struct, field
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims, tell_nodes
+from torch_scenarios.record.evidence.parent_error import PARENT_ERROR
 from torch_scenarios.record.evidence.process import ALONE, list_helpers, read_program
 from torch_scenarios.record.evidence.stack import has_own_threads, put_main_first, take_main
 from torch_scenarios.record.evidence.standstill import read_demand_s
@@ -198,7 +199,7 @@ def prepare(folder: Path) -> None:
         message = f"a run that goes on writes its record in {folder}: name another folder with -o"
         raise LaunchError(message)
     written = ("rank-*.jsonl", "*.stack", "values-*", LAUNCH, "scenario.yaml", "output.log")
-    for pattern in written:
+    for pattern in (*written, PARENT_ERROR):
         for path in folder.glob(pattern):
             path.unlink()
     for name in ("mailbox", JOINED, SCRATCH):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -40,7 +39,7 @@ from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.evidence.job_log import find_in_log, log_lines, read_job_log
 from torch_scenarios.record.evidence.nemesis import strike_calls
-from torch_scenarios.record.evidence.script import closed_scripts
+from torch_scenarios.record.evidence.script import closed_scripts, script_at
 from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.findings import position, tell_position
 from torch_scenarios.record.format import (
@@ -75,8 +74,6 @@ from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import among_text
 
 INCONCLUSIVE, FOUND = 3, 1
-#: what a script has that starts its ranks itself
-STARTS_RANKS = re.compile(r"\b(?:mp|multiprocessing)\.spawn\(")
 #: ranks whose stacks are shown, and lines of each
 MOST_STACKS, MOST_LINES = 4, 6
 #: different positions of ranks that are shown
@@ -140,7 +137,7 @@ def record(options: Mapping[str, Any]) -> None:
         refuse_usage(f"there is no script `{command[0]}`")
     if options["nemesis"] and order.own_launcher:
         refuse_usage("`--nemesis` starts the ranks itself: name the script, `-- train.py`")
-    _warn_of_spawn(order)
+    order = _start_by_itself(order)
     interrupt_on_termination()
     try:
         _record(order, options)
@@ -216,15 +213,23 @@ def _show(line: str) -> None:
         click.echo(clean(each))
 
 
-def _warn_of_spawn(order: RunOrder) -> None:
-    """Say how a script is recorded that starts its ranks itself; here each rank would do so."""
+def _start_by_itself(order: RunOrder) -> RunOrder:
+    """Return the order of a script that starts its ranks itself: it runs once, as it would alone.
+
+    That is one which gives `mp.spawn`, or a `Process`, a function that makes the process group; a
+    rank that started it would start all of them once more.
+    """
     if order.own_launcher or order.module or order.fake:
-        return
-    text = Path(order.command[0]).read_text(encoding="utf-8", errors="replace")
-    if STARTS_RANKS.search(text):
-        words = f"{order.command[0]} calls `mp.spawn`: where it starts all ranks itself, write"
-        command = shlex.join(("scenario", "record", "--", "python", *order.command))
-        click.echo(clean(f"scenario: {words} `{command}`"), err=True)
+        return order
+    source = script_at(order.command[0])
+    line = source.starts_ranks() if source is not None else 0
+    if not line:
+        return order
+    command = ("python", *order.command)
+    words = f"{order.command[0]} starts its ranks itself (line {line}), as many as it says: it is"
+    shown = shlex.join(("scenario", "record", "--", *command))
+    click.echo(clean(f"scenario: {words} recorded by `{shown}`"), err=True)
+    return replace(order, command=command)
 
 
 def _parse_ranks(text: str, world: int) -> tuple[int, ...]:

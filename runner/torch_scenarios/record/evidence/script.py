@@ -42,6 +42,10 @@ _ITERATORS = frozenset({"iter", "zip", "map", "filter", "enumerate", "islice", "
 _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 
 
+#: how the first line of a statement of several lines ends
+_OPEN = ("(", "[", "{", ",", "\\")
+
+
 class Script:
     """A script, parsed: what stands around a line."""
 
@@ -55,8 +59,17 @@ class Script:
         return self.file, line, self._lines[line - 1].strip()
 
     def text(self, line: int) -> str:
-        """Return a line without its indent and its colon."""
+        """Return a line without its indent and its colon; of a statement of several lines, all."""
         text = self.frame(line)[2]
+        if text.endswith(_OPEN):
+            text = next(
+                (
+                    ast.unparse(each).split("\n")[0]
+                    for each in ast.walk(self.tree)
+                    if isinstance(each, ast.stmt) and each.lineno == line
+                ),
+                text,
+            )
         if "#" in text:
             with suppress(SyntaxError):  # a head alone, or half a statement, is not parsed
                 body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
@@ -206,6 +219,35 @@ class Script:
                 )
             )
         )
+
+    def starts_ranks(self) -> int:
+        """Return the line that starts processes which make the process group; 0 for none.
+
+        The script does not make one itself, as a rank does that starts further processes.
+        """
+        wanted = {"init_process_group"}
+        functions = [
+            each
+            for each in ast.walk(self.tree)
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        inner = {id(part) for each in functions for part in ast.walk(each)}
+        called = {
+            name_of(each.func)
+            for each in ast.walk(self.tree)
+            if isinstance(each, ast.Call) and id(each) not in inner
+        }
+        if called & wanted or any(self.reaches(each, wanted) for each in called):
+            return 0
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Call) or node.lineno not in self.starts():
+                continue
+            given = {each.arg: each.value for each in node.keywords}
+            started = given.get("target") or given.get("fn") or next(iter(node.args), None)
+            names = {name_of(each) for each in ast.walk(started)} if started is not None else set()
+            if any(self.reaches(each, wanted) for each in names if each):
+                return node.lineno
+        return 0
 
     def changes(self, target: ast.expr, line: int) -> int:
         """Return the last line that puts a list in another order after it is set, before a line.
@@ -369,6 +411,11 @@ class Script:
                     source.assignment(node, before, in_parts=in_parts),
                 )
                 at = at or source.constant(node, before)
+                if isinstance(node, ast.Attribute) and (option := source.option(node)) is not None:
+                    (where, option_at), default = option
+                    found.setdefault((where.file, option_at), where)
+                    waiting.append((where, default, option_at))
+                    continue
                 if at and (where.file, at) not in found:
                     found[where.file, at] = where
                     waiting += [
@@ -424,6 +471,25 @@ class Script:
                     ]
                     if found:
                         return source, found[-1]
+        return None
+
+    def option(self, node: ast.Attribute) -> tuple[tuple[Script, int], ast.expr] | None:
+        """Return the line that adds an option of the command line with a default that it computes.
+
+        It is the one that an attribute has the name of: `args.steps` is that of `--steps`.
+        """
+        for source in (self, *self.imported()):
+            for each in ast.walk(source.tree):
+                if not isinstance(each, ast.Call) or name_of(each.func) != "add_argument":
+                    continue
+                names = [arg.value for arg in each.args if isinstance(arg, ast.Constant)]
+                given = {named.arg: named.value for named in each.keywords}
+                held = given.get("dest")
+                names += [held.value] if isinstance(held, ast.Constant) else []
+                default = given.get("default")
+                is_own = node.attr in {str(name).lstrip("-").replace("-", "_") for name in names}
+                if is_own and default is not None and not isinstance(default, ast.Constant):
+                    return (source, default.lineno), default
         return None
 
     def generator(self, value: ast.expr) -> tuple[Script, int] | None:

@@ -109,6 +109,27 @@ def _show_stack() -> None:
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=False)
 
 
+def _keep_error() -> None:
+    """Let the first program that runs write the traceback of the error that ends it.
+
+    Where a process that it starts has raised before it had a rank, that says so.
+    """
+    path = os.path.join(os.environ["SCENARIO_RECORD"], "parent.error")
+    before = sys.excepthook
+
+    def keep(kind: Any, error: Any, at: Any) -> None:
+        import traceback
+
+        try:
+            with open(path, "x", encoding="utf-8", errors="replace") as file:
+                file.writelines(traceback.format_exception(kind, error, at))
+        except OSError:  # another one was before
+            pass
+        before(kind, error, at)
+
+    sys.excepthook = keep
+
+
 def _ignore_notes() -> None:
     """Let code of the script run that another process has put notes into and sent here.
 
@@ -158,4 +179,5 @@ if os.environ.get("SCENARIO_RECORD"):
     is_program = any(word.endswith(".py") for word in sys.orig_argv[1:])
     if "SCENARIO_RECORD_STACKS" in os.environ and is_program:
         _show_stack()
+        _keep_error()
 _chain()
