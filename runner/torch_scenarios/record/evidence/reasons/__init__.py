@@ -19,12 +19,18 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
+from torch_scenarios.record.evidence.divergence import (
+    CROSSED,
+    Parting,
+    find_difference,
+    parting_of,
+)
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
     find_made,
+    find_objects,
     find_order,
     find_refused,
     find_sizes,
@@ -98,6 +104,7 @@ from torch_scenarios.record.evidence.reasons.model_options import (
 )
 from torch_scenarios.record.evidence.reasons.other_group import (
     find_other_group,
+    find_own_order,
     find_ungrouped,
     tell_groups,
 )
@@ -161,7 +168,7 @@ def add_reasons(
     if options is not None:
         lines[at] = add_reason(finding, [options[0]], options[1])
     if options is None and parting is None:
-        given = _explain_line(records, folder)
+        given = _explain_order(finding, records, folder) or _explain_line(records, folder)
         lines[at] = add_reason(finding, [given[0]], given[1]) if given is not None else finding
     if options is not None or parting is None:
         return tuple(lines)
@@ -179,6 +186,22 @@ def add_reasons(
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
     lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _explain_order(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return the loop by which ranks come to groups in another order, all of them in one line."""
+    if finding.diagnosis not in CROSSED:
+        return None
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    frames = {
+        call.place.frames
+        for rank in finding.ranks
+        for call in (records[rank].calls if rank in records else ())
+        if call.place.short(folder) in marks
+    }
+    return find_own_order(next(iter(frames)), folder) if len(frames) == 1 else None
 
 
 def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
@@ -238,6 +261,10 @@ def _explain_argument(
         return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, folder)
+    if finding.diagnosis == "shape_mismatch":
+        objects = find_objects(DecidedParting(parting, records, folder))
+        if objects is not None:
+            return objects
     if finding.diagnosis == "shape_mismatch" and (sizes := find_sizes(parting, folder)) is not None:
         return sizes
     is_open = not finding.fix or is_split_evenly(parting)

@@ -18,6 +18,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
+from torch_scenarios.verdict.finding import ranks_text
 
 #: arguments that name one rank
 _ROOTS = frozenset({"src", "dst", "group_src", "group_dst"})
@@ -230,6 +231,70 @@ def _find_filled(source: Script, loop: ast.For, parted: DecidedParting) -> Reaso
         )
         return Clause(words), fix
     return None
+
+
+#: arguments that are lists of objects, and where functions take them
+_OBJECTS = frozenset({"object_list", "scatter_object_output_list"})
+_OBJECT_POSITIONS = dict.fromkeys(("broadcast_object_list", "scatter_object_list"), 0)
+
+
+def find_objects(parted: DecidedParting) -> Reason | None:
+    """Return the lines in which ranks make the lists of objects that they pass in one line."""
+    call = next(iter(parted.parting.calls.values()))
+    frames = call.place.frames
+    source = script_at(frames[0][0]) if frames and "object_list" in call.place.api else None
+    value = (
+        source.argument(frames[0][1], _OBJECTS, _OBJECT_POSITIONS) if source is not None else None
+    )
+    if value is not None and (given := _find_given(frames, value)) is not None:
+        frames = frames[1:]
+        source, value = script_at(given[0]), ast.parse(given[2], mode="eval").body
+    lines = _list_set(parted, source, value, frames[0][1]) if source and value is not None else {}
+    if len(lines) < 2 or source is None or value is None:
+        return None
+    where = {line: short(((source.file, line, ""),), parted.folder) for line in lines}
+    (first, ranks), *rest = sorted(lines.items(), key=lambda each: each[1])
+    verb = "passes" if len(ranks) == 1 else "pass"
+    words = (
+        f"{ranks_text(ranks)} {verb} `{ast.unparse(value)}`, set by `{source.text(first)}` "
+        f"({where[first]})"
+    )
+    for line, others in rest:
+        words += f"; {ranks_text(others)} by `{source.text(line)}` ({where[line]})"
+    root = call.root if isinstance(call, RecordedCall) else None
+    change = [line for line, who in lines.items() if root not in who]
+    shown = " and ".join(f"`{source.text(line)}` ({where[line]})" for line in sorted(change))
+    return Clause(words), f"pass a list of as many objects on every rank: change {shown}."
+
+
+def _list_set(
+    parted: DecidedParting, source: Script, value: ast.expr, line: int
+) -> dict[int, list[int]]:
+    """Return the lines that have set a name, each with the ranks on which it has, by their ways.
+
+    Nothing where it is not known of a rank which of them has.
+    """
+    lines, found = source.assignments(value, line), dict[int, list[int]]()
+    for rank in parted.ranks:
+        ways: dict[int, tuple[int, int]] = {}
+        for way in parted.records[rank].ways:
+            if way.decision.file == source.file:
+                yes, no = ways.get(way.decision.line, (0, 0))
+                ways[way.decision.line] = yes + way.yes, no + way.no
+        taken = [
+            at
+            for at in lines
+            if all(
+                not isinstance(node, ast.If)
+                or part not in {"body", "orelse"}
+                or ways.get(node.test.lineno, (0, 0))[part == "orelse"]
+                for node, part in source.find_statements(at)
+            )
+        ]
+        if not taken:
+            return {}
+        found.setdefault(taken[0], []).append(rank)
+    return found
 
 
 #: where functions take the sizes of the parts that a rank sends, and of those that it expects

@@ -83,9 +83,17 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         counts = list_times({rank: each.yes for rank, each in own.items()})
         place = parted.place(decision)
         words = f"`{decision.text}` ({place}) may leave a layer out; true: {counts}"
-    return replace(
-        finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
-    )
+    notes = (*finding.notes, Clause(words + (f", where {values}" if values else "")))
+    if fitting and not finding.fix:
+        fix = f"let all ranks take `{decision.text}` ({parted.place(decision)}) the same way"
+        drawn = _DRAWS.search(" ".join((decision.text, *decision.names)))
+        fix += ": it draws at random, so seed all ranks alike for it." if drawn else "."
+        return replace(finding, notes=notes, fix=fix, help=(fix, *finding.help[:1]))
+    return replace(finding, notes=notes)
+
+
+#: functions that draw a number
+_DRAWS = re.compile(r"\brand(?:om|int|n|perm)?\(|\.uniform\(|\bbernoulli\(|\bchoices?\(")
 
 
 def _add_source(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:

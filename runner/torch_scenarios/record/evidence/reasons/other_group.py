@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.divergence import Parting, origin_of
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.divergence import Frames, Parting, origin_of
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     RankRecord,
@@ -39,8 +40,74 @@ def find_other_group(
         + (f" of ranks {members[ranks[0]]}" if len(ranks) == 1 else "")
         for made, ranks in sorted(alike.items(), key=lambda each: len(each[1]))
     )
+    clause = Clause(f"the ranks pass groups of different kinds at {place}: {words}")
+    order = find_own_order(next(iter(parting.calls.values())).place.frames, folder)
+    if order is not None:
+        return Clause(f"{order[0].words}; {clause.words}"), order[1]
     fix = f"pass the same group, by its role, on every rank at {place}."
-    return Clause(f"the ranks pass groups of different kinds at {place}: {words}"), fix
+    return clause, fix
+
+
+def find_own_order(frames: Frames, folder: str) -> Reason | None:
+    """Return the loop whose variable a group is found by, with what puts it in an order.
+
+    Ranks that sort by what each has measured, or has waiting, come to their groups in another one.
+    """
+    for file, line, _ in frames[:1]:
+        source = script_at(file)
+        group = source.argument(line, {"group"}, {}) if source is not None else None
+        if source is None or group is None:
+            continue
+        read = _names_of(group) | {
+            name
+            for script, at in source.traces(group, line)
+            if script is source
+            for each in ast.walk(source.tree)
+            if isinstance(each, ast.Assign) and each.lineno == at
+            for name in _names_of(each.value)
+        }
+        for node, part in source.find_statements(line):
+            if not isinstance(node, ast.For) or part != "body" or not read & _names_of(node.target):
+                continue
+            place = short(((file, node.lineno, ""),), folder)
+            words = (
+                f"the loop `{source.text(node.lineno)}` ({place}) goes in another order on some "
+                "ranks"
+            )
+            sorting = _find_sorting(source, node)
+            if sorting is not None:
+                script, at = sorting
+                words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+            fix = (
+                f"let the loop at {place} go in one order on every rank: by names that all have, "
+                "and not by what each rank has measured, drawn or waiting."
+            )
+            return Clause(words), fix
+    return None
+
+
+def _names_of(value: ast.expr) -> set[str]:
+    return {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+
+
+#: functions and methods that put things in an order of each rank's own
+_SORTING = re.compile(r"\b(?:sorted|sort|shuffle|sample|permutation|randperm|argsort|reversed)\(")
+
+
+def _find_sorting(source: Script, loop: ast.For) -> tuple[Script, int] | None:
+    """Return the line that puts what a loop goes through in an order; None where none is seen."""
+    changed = source.changes(loop.iter, loop.lineno)
+    lines = [(source, changed)] if changed else []
+    for call in (each for each in ast.walk(loop.iter) if isinstance(each, ast.Call)):
+        found = [*source.functions(name_of(call.func))]
+        for script, function in found if len(found) == 1 else ():
+            lines += [
+                (script, each.lineno)
+                for each in ast.walk(function)
+                if isinstance(each, ast.Return) and each.value is not None
+            ]
+    lines += [*source.traces(loop.iter, loop.lineno)]
+    return next((each for each in lines if _SORTING.search(each[0].text(each[1]))), None)
 
 
 def find_ungrouped(parted: DecidedParting) -> Reason | None:
