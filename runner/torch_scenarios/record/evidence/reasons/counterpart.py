@@ -37,7 +37,7 @@ from torch_scenarios.record.evidence.reasons.address import (
 )
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
-from torch_scenarios.record.evidence.reasons.loop import loop_of
+from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
@@ -312,7 +312,8 @@ def _loop(
         if len(turns) < 2 or len(set(turns.values())) < 2:
             continue
         span = _span(decision.file, decision.line)
-        if span is None or not any(_is_inside(each, decision.file, span) for each in frames):
+        body = (span[0] + 1, span[1]) if span is not None else (0, 0)  # a head may begin a batch
+        if span is None or not any(_is_inside(each, decision.file, body) for each in frames):
             continue
         fewest = [rank for rank, count in turns.items() if count == min(turns.values())]
         if any(_ends_inside(parted.records[rank], decision.file, span) for rank in fewest):
@@ -326,24 +327,24 @@ def _loop(
         if way_out is not None:
             return way_out
         place = parted.place(decision)
+        bound = _tell_bound((decision.file, decision.line), parted.folder)
         clause = Clause(
             f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
             + list_times(turns)
-            + _tell_bound(decision, parted.folder)
+            + (f"; {bound} sets them" if bound else "")
         )
         fix = f"give every rank that takes it the same number of turns of the loop at {place}."
         return clause, fix
     return None
 
 
-def _tell_bound(decision: Decision, folder: str) -> str:
-    """Return in words the line that sets how many turns a loop has; empty where none is known."""
-    source = script_at(decision.file)
+def _tell_bound(loop: tuple[str, int], folder: str) -> str:
+    """Return the line that sets how many turns a loop has, as it is shown; or nothing."""
+    source = script_at(loop[0])
     for node in ast.walk(source.tree) if source is not None else ():
-        if isinstance(node, ast.For) and node.lineno == decision.line and source is not None:
+        if isinstance(node, ast.For) and node.lineno == loop[1] and source is not None:
             for at in source.origins(node.iter, node.lineno)[:1]:
-                place = short(((decision.file, at, ""),), folder)
-                return f"; `{source.text(at)}` ({place}) sets them"
+                return f"`{source.text(at)}` ({short(((loop[0], at, ''),), folder)})"
     return ""
 
 
@@ -474,8 +475,10 @@ def _tell_over(
         f"rank {rank} has taken its loop `{inner[0]}` ({at}) {times(few)} and left it, rank "
         f"{waiting} takes its own, `{outer[0]}` ({there}), {times(many)}"
     )
-    fix = f"let one rank take as many turns of the loop at {at} as the other takes at {there}."
-    return Clause(words), fix
+    bound = _tell_bound((inner[2], inner[1]), parted.folder)
+    fix = f"let one rank take as many turns of the loop at {at} as the other takes at {there}"
+    fix += f": look at {bound}, which sets how many turns {at} has." if bound else "."
+    return Clause(words + (f"; {bound} sets the turns of the first" if bound else "")), fix
 
 
 def _find_blocked(parted: DecidedParting, one: int, other: int) -> tuple[int, int] | None:
@@ -547,7 +550,11 @@ def _answer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reaso
         for _, call in _messages(parted, other, what, waiting - rank)[:1]
     ]
     found = (_find_branch(parted, rank, what, frames) for frames in others)
-    return next(filter(None, found), None) or _explain_distance(parted, waiting, rank, what)
+    return (
+        next(filter(None, found), None)
+        or _find_never_reached(parted, waiting, rank, what)
+        or _explain_distance(parted, waiting, rank, what)
+    )
 
 
 def _find_never_reached(
@@ -575,6 +582,10 @@ def _find_never_reached(
         f"rank {rank} {what}s in the loop `{text}` ({place}), which reaches "
         f"{ranks_text(sorted(peers))} and not to rank {waiting}"
     )
+    held, chosen = tell_filled(parted, (file, line), [rank])
+    if held:
+        fix = f"let rank {rank} go into {chosen} too, or let rank {waiting} not wait for it."
+        return Clause(f"{words}; {held}"), fix
     fix = (
         f"let the loop at {place} reach rank {waiting} as well; if it is meant to leave that rank "
         f"out, remove the call in which rank {waiting} waits."
@@ -667,6 +678,12 @@ def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str
     It is as likely to be wrong as the one under which the other rank could answer: both are named.
     """
     guess = _find_branch_by_text(parted, rank, what)
+    apart = parted.tallies(whole=True)
+    alike = {
+        (each.file, each.line)
+        for each in parted.tallies(whole=True, alike=True)
+        if each not in apart
+    }
     other = "receive" if what == "send" else "send"
     for _, call in _messages(parted, waiting, other, rank - waiting)[-1:]:
         for file, line, _ in call.made_at.frames:
@@ -676,6 +693,7 @@ def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str
                     node
                     for node, name in (source.find_statements(line) if source is not None else ())
                     if isinstance(node, ast.If) and name in {"body", "orelse"}
+                    if (file, node.test.lineno) not in alike and not _is_of_module(node)
                 ),
                 None,
             )
@@ -693,6 +711,11 @@ def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str
             )
             return Clause(f"{words}; {guess[0].words}" if guess else words), fix
     return guess
+
+
+def _is_of_module(node: ast.If) -> bool:
+    """Whether an `if` asks whether a file is run as a script, which all ranks answer alike."""
+    return any(isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(node.test))
 
 
 def _find_branch_by_text(parted: DecidedParting, rank: int, what: str) -> Reason | None:

@@ -18,6 +18,7 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind
+from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -62,26 +63,77 @@ def find_turns(
             (text, line, file), counts = outer
         elif _is_begun_more_often(DecidedParting(parting, records, folder), ranks, file, line):
             continue
-        place = short(((file, line, ""),), folder)
         inner = _find_ended(DecidedParting(parting, records, folder), ranks, file, line)
         if inner is not None:
             return inner
         joined = _explain_join(parting, records, folder, (file, line))
         if joined is not None:
             return joined
-        is_backward = call.maker in {"bw", "cc"}
-        what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
-        what = "turns" if outer is not None else what
-        before = _tell_before(DecidedParting(parting, records, folder), file, line)
-        clause = Clause(
-            f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
-            + list_times(counts)
-            + _origin_of_loop(text, line, file, folder)
-            + (f"; before it, {before}" if before else "")
+        return _tell_longer(
+            DecidedParting(parting, records, folder),
+            (text, line, file),
+            (call, short(frames, folder)),
+            counts,
+            is_outer=outer is not None,
         )
-        fix = _advise(text, (file, line), place, is_backward=is_backward)
-        return clause, f"let all ranks take that `if` the same way, and {fix}" if before else fix
     return None
+
+
+def _tell_longer(
+    parted: DecidedParting,
+    loop: tuple[str, int, str],
+    made: tuple[RecordedCall, str],
+    counts: Mapping[int, int],
+    *,
+    is_outer: bool,
+) -> Reason:
+    """Return that a loop has more turns on some ranks, with what sets them, and what mends it."""
+    (text, line, file), (call, where) = loop, made
+    place = short(((file, line, ""),), parted.folder)
+    is_backward = call.maker in {"bw", "cc"}
+    what = "backward passes" if call.maker == "bw" else f"calls of {where}"
+    what = "turns" if is_outer else what
+    before = _tell_before(parted, file, line)
+    origin = _origin_of_loop(text, line, file, parted.folder)
+    is_known = bool(before) or _DEPENDS in origin
+    held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
+    words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
+    words += list_times(counts) + origin
+    words += f"; before it, {before}" if before else ""
+    words += f"; {held}" if held else ""
+    fix = _advise(text, (file, line), place, is_backward=is_backward)
+    if chosen:
+        filled = held.partition("` ")[0].strip("`")
+        fix = f"put the same into `{filled}` on every rank: take {chosen} alike."
+    elif " in range(" in text and (_DEPENDS in origin or held):
+        behind = (origin.partition(f"{_DEPENDS} ")[2] or held.partition(" comes from ")[2]).split(
+            ", and that from "
+        )[0]
+        fix = (
+            f"give every rank the same number of turns of the loop at {place}: let {behind} give "
+            "the same on all ranks, or agree on one number first (an `all_reduce` with `op=min`)."
+        )
+    elif before:
+        fix = f"let all ranks take that `if` the same way, and {fix}"
+    return Clause(words), fix
+
+
+#: how a loop is tied to a line that reads what differs between ranks
+_DEPENDS = ", which depends on"
+
+
+def tell_filled(
+    parted: DecidedParting, at: tuple[str, int], without: Collection[int] = ()
+) -> tuple[str, str]:
+    """Return the `if` under which that is filled which a loop goes through, as two sets of words.
+
+    The second names the `if` alone. Both are empty where it is filled alike on all ranks.
+    """
+    source = script_at(at[0])
+    for node in ast.walk(source.tree) if source is not None else ():
+        if isinstance(node, ast.For) and node.lineno == at[1]:
+            return tell_contents(parted, at, node.iter, without)
+    return "", ""
 
 
 def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
@@ -374,7 +426,7 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
             shown = f"{script.text(at)}, :{at}"
             if script.asks_rank(at) and not script.keeps_rank(at) and shown not in known:
                 place = short(((script.file, at, ""),), folder)
-                return f"{words}, which depends on `{script.text(at)}` ({place})"
+                return f"{words}{_DEPENDS} `{script.text(at)}` ({place})"
     return words
 
 

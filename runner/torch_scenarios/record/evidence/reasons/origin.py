@@ -82,6 +82,30 @@ def word_values(
     return "; ".join(filter(None, (values, "" if is_shown else origin)))
 
 
+def tell_contents(
+    parted: DecidedParting, at: tuple[str, int], read: ast.expr, without: Collection[int] = ()
+) -> tuple[str, str]:
+    """Return where what a loop goes through became different by rank, and the `if` behind it.
+
+    A list or a dict is filled under an `if` that ranks decide otherwise; with `without`, under one
+    that these ranks never go into. Else it is the line that reads what a rank has for itself. Both
+    are empty where none is seen.
+    """
+    (file, line), source = at, script_at(at[0])
+    if source is None:
+        return "", ""
+    decision = Decision(kind="for", file=file, line=line, text=source.text(line))
+    calls, own = [each for each in ast.walk(read) if isinstance(each, ast.Call)], ""
+    for value in [*_list_read(read).values(), *calls]:
+        search = _Search(parted, decision, (source, value, line))
+        found = search.tell_decision(without)
+        if found:
+            chosen = re.search(r", under (`.+?` \([^()]+\)), ", found)
+            return f"`{ast.unparse(value)}` {found}", chosen[1] if chosen is not None else ""
+        own = own or (f"`{ast.unparse(value)}` {place}" if (place := search.tell_place()) else "")
+    return ("" if without else own), ""
+
+
 def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return where what an `if` reads became different; nothing where that is not seen."""
     source = script_at(decision.file)
@@ -122,21 +146,27 @@ def _list_wanted(
     for tally in own.values():
         for name, value in zip(decision.names, tally.values, strict=False):
             known.setdefault(name, set()).add(value)
+    read = _list_read(test)
+    differing = [each for name, each in read.items() if len(known.get(name, set())) > 1]
+    if any(_OWN.search(ast.unparse(each)) for each in differing):
+        return ()
+    unknown = [each for name, each in read.items() if known.get(name, {None}) == {None}]
+    return differing or unknown
+
+
+def _list_read(value: ast.expr) -> dict[str, ast.expr]:
+    """Return the names and attributes that an expression reads, or whose methods it calls."""
     read: dict[str, ast.expr] = {}
-    called = {id(each.func) for each in ast.walk(test) if isinstance(each, ast.Call)}
-    inner = {id(each.value) for each in ast.walk(test) if isinstance(each, ast.Attribute)}
-    for node in ast.walk(test):
+    called = {id(each.func) for each in ast.walk(value) if isinstance(each, ast.Call)}
+    inner = {id(each.value) for each in ast.walk(value) if isinstance(each, ast.Attribute)}
+    for node in ast.walk(value):
         if isinstance(node, ast.Attribute) and id(node) in called:
             owner = node.value
             if isinstance(owner, ast.Name | ast.Attribute):
                 read[ast.unparse(owner)] = owner
         elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in called | inner:
             read[ast.unparse(node)] = node
-    differing = [each for name, each in read.items() if len(known.get(name, set())) > 1]
-    if any(_OWN.search(ast.unparse(each)) for each in differing):
-        return ()
-    unknown = [each for name, each in read.items() if known.get(name, {None}) == {None}]
-    return differing or unknown
+    return read
 
 
 class _Search:
@@ -201,6 +231,7 @@ class _Search:
         for source, function in made if len(made) == 1 else ():
             for each in ast.walk(function):
                 if isinstance(each, ast.Return) and each.value is not None:
+                    self._found.setdefault((source.file, each.lineno), (source, each.value))
                     yield source, each.value, each.lineno
 
     def _list_set(
@@ -220,6 +251,10 @@ class _Search:
                         yield script, value, at
         if isinstance(node, ast.Name):
             yield from self._list_passed(source, node.id, line)
+        elif isinstance(node, ast.Attribute) and (option := source.option(node)) is not None:
+            (script, at), value = option
+            self._found.setdefault((script.file, at), (script, value))
+            yield script, value, at
 
     def _is_later(self, script: Script, at: int) -> bool:
         first, last = self._inside
@@ -259,15 +294,17 @@ class _Search:
         ]
         return found if len(found) <= MOST_CALLERS else ()
 
-    def tell_decision(self) -> str:
+    def tell_decision(self, without: Collection[int] = ()) -> str:
         """Return the `if` under which the value was set, and that ranks took otherwise before.
 
-        Where there are several, it is the one in which ranks went different ways first.
+        Where there are several, it is the one in which ranks went different ways first. With
+        `without`, it is one that these ranks have not gone into.
         """
         found = [
             (since, order, script, at, each)
             for order, ((_, at), (script, _)) in enumerate(self._found.items())
             for each in self._list_around(script, at)
+            if not any(self._apart[each][rank].yes for rank in without)
             if (since := self._find_first(each)) is not None
         ]
         if not found:
@@ -487,7 +524,10 @@ _COPIES = frozenset({"cls", "replace", "_replace"})
 def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
     """Return what a statement sets or changes, and what it sets it to."""
     if isinstance(node, ast.Assign):
-        return [*list_targets(node.targets)], node.value
+        targets = list_targets(node.targets)
+        return [each.value if isinstance(each, ast.Subscript) else each for each in targets], (
+            node.value
+        )
     if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
         return [node.target], node.value
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
