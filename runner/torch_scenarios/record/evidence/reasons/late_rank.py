@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     RENDEZVOUS,
     BlockingCall,
+    Decision,
     RankRecord,
     RecordedCall,
     ScriptPlace,
@@ -76,6 +77,8 @@ def _add_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
         for each, own in tallies.items()
         if each.kind == "if" and [rank for rank, tally in own.items() if tally.yes] == [late]
     ]
+    # the one around its call leads there, and takes no time
+    alone = [each for each in alone if not _leads_to(each, parted.parting.calls[late])] or alone
     if before is not None and not alone:
         between = _tell_between(before, parted.parting.calls[late], parted.folder)
         return replace(finding, notes=(*finding.notes, *map(Clause, between)))
@@ -86,6 +89,16 @@ def _add_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
     words = f"{SINCE}{_name(before)} ({where}), {turns}"
     words += _tell_body(alone[-1].file, alone[-1].line, parted.folder)
     return replace(finding, notes=(*finding.notes, Clause(words)))
+
+
+def _leads_to(decision: Decision, call: RecordedCall | BlockingCall) -> bool:
+    """Whether a call is in the lines that an `if` leads into."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    if not isinstance(node, ast.If):
+        return False
+    first, last = node.body[0].lineno, node.body[-1].end_lineno or 0
+    return any(file == decision.file and first <= at <= last for file, at, _ in call.place.frames)
 
 
 def _tell_between(
