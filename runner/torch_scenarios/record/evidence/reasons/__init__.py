@@ -70,6 +70,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_other_way,
     list_early,
 )
+from torch_scenarios.record.evidence.reasons.error_source import find_own_peer
 from torch_scenarios.record.evidence.reasons.function import (
     find_coroutine,
     find_made_alone,
@@ -168,7 +169,11 @@ def add_reasons(
     if options is not None:
         lines[at] = add_reason(finding, [options[0]], options[1])
     if options is None and parting is None:
-        given = _explain_order(finding, records, folder) or _explain_line(records, folder)
+        given = (
+            _explain_order(finding, records, folder)
+            or _explain_sizes(finding, records, folder)
+            or _explain_line(records, folder)
+        )
         lines[at] = add_reason(finding, [given[0]], given[1]) if given is not None else finding
     if options is not None or parting is None:
         return tuple(lines)
@@ -204,6 +209,26 @@ def _explain_order(
     return find_own_order(next(iter(frames)), folder) if len(frames) == 1 else None
 
 
+def _explain_sizes(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return what sets the sizes of the parts that ranks send and expect, where these disagree.
+
+    Each rank passes tensors of one shape, so that they do not part by what they pass.
+    """
+    if finding.diagnosis not in {"shape_mismatch", "split_mismatch"}:
+        return None
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    calls = {
+        rank: call
+        for rank in finding.ranks
+        for call in (records[rank].calls if rank in records else ())
+        if call.place.short(folder) in marks
+    }
+    parting = Parting(group="", at=0, calls=calls)
+    return find_sizes(parting, folder) if len(parting.sides) == 1 else None
+
+
 def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return what ranks were given otherwise that make other calls in one line of the script."""
     difference = find_difference(records)
@@ -223,6 +248,9 @@ def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: 
     record = records.get(finding.ranks[0]) if finding.ranks else None
     marks = {each.mark.at for each in finding.notes if each.mark is not None}
     calls = [each for each in record.calls if each.place.short(folder) in marks] if record else []
+    if calls and any("is the rank itself" in f"{e.words} {e.rest}" for e in finding.notes):
+        reason = find_own_peer(calls[0].place.frames, finding.ranks[0], folder)
+        return add_reason(finding, [reason[0]], reason[1]) if reason is not None else finding
     words = find_refused(calls[0], folder) if calls else ""
     return replace(finding, notes=(*finding.notes, Clause(words))) if words else finding
 

@@ -314,10 +314,22 @@ def find_sizes(parting: Parting, folder: str) -> Reason | None:
                 continue
             found = source.origins(value, line)
             origin = _tell_origins(source, value, found, folder) if found else ""
+            origin += _tell_returned(source, found, folder)
             parts.append(f"what is {what} is {origin or f'`{ast.unparse(value)}`'}")
         if parts:
             return Clause("; ".join(parts)), ""
     return None
+
+
+def _tell_returned(source: Script, lines: Sequence[int], folder: str) -> str:
+    """Return in words what a function gives that a line calls to set something; or nothing."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and node.lineno in lines[:1]:
+            given = source.returned(node.value) if isinstance(node.value, ast.Call) else None
+            if given is not None:
+                script, at = given[0], given[1].lineno
+                return f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+    return ""
 
 
 def is_split_evenly(parting: Parting) -> bool:

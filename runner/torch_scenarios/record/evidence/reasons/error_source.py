@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RENDEZVOUS, BlockingCall, RankRecord
 
@@ -127,6 +128,49 @@ def _list_scripts(record: RankRecord) -> list[Script]:
     return list({each.file: each for one in known for each in (one, *one.imported())}.values())
 
 
+#: where functions of torch take the rank of another one
+_PEERS = {
+    **dict.fromkeys(("send", "isend", "recv", "irecv", "broadcast", "broadcast_object_list"), 1),
+    **dict.fromkeys(("reduce", "gather", "scatter", "gather_object"), 1),
+    "P2POp": 2,
+}
+
+
+def _find_peer(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    return find_own_peer(record.raised_at.frames, record.rank, folder)
+
+
+def find_own_peer(frames: Frames, rank: int, folder: str) -> Reason | None:
+    """Return what gives the rank that a message goes to, where it is the rank's own."""
+    for file, line, _text in frames[:1]:
+        source = script_at(file)
+        value = (
+            source.argument(line, {"dst", "src", "peer"}, _PEERS) if source is not None else None
+        )
+        if source is None or value is None:
+            continue
+        lines = source.traces(value, line)
+        for call in (each for each in ast.walk(value) if isinstance(each, ast.Call)):
+            given = source.returned(call)
+            lines = [*([(given[0], given[1].lineno)] if given else []), *lines]
+        shown = [
+            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+            for script, at in lines
+            if not script.keeps_rank(at)
+        ]
+        words = f"the other rank is `{ast.unparse(value)}`"
+        words += f", which comes from {', '.join(shown[:MOST_PASSED])}" if shown else ""
+        words += f": that is {rank}, the rank itself"
+        place = short(frames, folder)
+        fix = (
+            f"name a rank of the world at {place}: the number that a rank has in a group, or as a "
+            "stage, is not it; `dist.get_global_rank(group, number)` gives it, or pass "
+            "`group_dst=` or `group_src=` with the group."
+        )
+        return Clause(words), fix
+    return None
+
+
 _Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
 #: what an error says -> what finds the line that it is about
 _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
@@ -136,5 +180,6 @@ _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
         _find_unpicklable,
     ),
     (re.compile(r"[Cc]an't (?:get|pickle) .*?([\w.]+)\.<locals>\.([\w<>]+)"), _find_unpicklable),
+    (re.compile(r"rank should not be the same as the rank of the current process"), _find_peer),
     (re.compile(r"mark a variable ready only once|marked as ready twice"), _find_recomputed),
 )

@@ -84,7 +84,8 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         place = parted.place(decision)
         words = f"`{decision.text}` ({place}) may leave a layer out; true: {counts}"
     notes = (*finding.notes, Clause(words + (f", where {values}" if values else "")))
-    if fitting and not finding.fix:
+    is_of_loss = of_model or "does not require grad" in (raised[0].error or "")
+    if fitting and is_of_loss and not finding.fix:
         fix = f"let all ranks take `{decision.text}` ({parted.place(decision)}) the same way"
         drawn = _DRAWS.search(" ".join((decision.text, *decision.names)))
         fix += ": it draws at random, so seed all ranks alike for it." if drawn else "."
