@@ -32,8 +32,8 @@ from torch_scenarios.record.evidence.initialization import (
     find_in_start,
     read_claims,
     tell_nodes,
+    tell_parent_error,
 )
-from torch_scenarios.record.evidence.parent_error import tell_parent_error
 from torch_scenarios.record.evidence.reasons import (
     SINCE,
     add_reason,

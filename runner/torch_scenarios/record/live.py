@@ -26,8 +26,12 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.claim import make_environment
-from torch_scenarios.record.evidence.initialization import find_waiting, read_claims, tell_nodes
-from torch_scenarios.record.evidence.parent_error import PARENT_ERROR
+from torch_scenarios.record.evidence.initialization import (
+    PARENT_ERROR,
+    find_waiting,
+    read_claims,
+    tell_nodes,
+)
 from torch_scenarios.record.evidence.process import ALONE, list_helpers, read_program
 from torch_scenarios.record.evidence.stack import has_own_threads, put_main_first, take_main
 from torch_scenarios.record.evidence.standstill import read_demand_s

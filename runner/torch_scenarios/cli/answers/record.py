@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -74,6 +75,8 @@ from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import among_text
 
 INCONCLUSIVE, FOUND = 3, 1
+#: what a script has that may start its ranks itself
+STARTS_RANKS = re.compile(r"\b(?:mp|multiprocessing)\.spawn\(")
 #: ranks whose stacks are shown, and lines of each
 MOST_STACKS, MOST_LINES = 4, 6
 #: different positions of ranks that are shown
@@ -223,9 +226,15 @@ def _start_by_itself(order: RunOrder) -> RunOrder:
         return order
     source = script_at(order.command[0])
     line = source.starts_ranks() if source is not None else 0
+    command = ("python", *order.command)
+    if not line and STARTS_RANKS.search(
+        Path(order.command[0]).read_text(encoding="utf-8", errors="replace")
+    ):
+        words = f"{order.command[0]} calls `mp.spawn`: where it starts all ranks itself, write"
+        shown = shlex.join(("scenario", "record", "--", *command))
+        click.echo(clean(f"scenario: {words} `{shown}`"), err=True)
     if not line:
         return order
-    command = ("python", *order.command)
     words = f"{order.command[0]} starts its ranks itself (line {line}), as many as it says: it is"
     shown = shlex.join(("scenario", "record", "--", *command))
     click.echo(clean(f"scenario: {words} recorded by `{shown}`"), err=True)

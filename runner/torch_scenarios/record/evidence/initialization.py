@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import short
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     BROKEN,
@@ -587,3 +589,48 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
             at = next((each.lineno for each in loops), line)
             place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
             yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")
+
+
+#: the file of a record that has the traceback of the program which starts the ranks
+PARENT_ERROR = "parent.error"
+#: bytes of it that are read
+MOST_TRACEBACK = 1 << 16
+_PRINTED_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in ', re.MULTILINE)
+_PRINTED_ERROR = re.compile(
+    r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b(.*)$", re.MULTILINE
+)
+_PROCESS = re.compile(r"-- Process (\d+) terminated")
+#: paths of code that is not the user's
+_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|^<")
+
+
+def tell_parent_error(folder: Path, command: str, code: int) -> str:
+    """Return why a program ended before any rank came to `init_process_group`; or nothing.
+
+    `mp.spawn` raises in the parent what the first of its processes has raised, with its traceback::
+
+        -- Process 1 terminated with the following error:
+          File "train.py", line 8, in work
+        KeyError: 'WORLD'
+    """
+    path = folder / PARENT_ERROR
+    if not code or not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as kept:
+        text = kept.read(MOST_TRACEBACK)
+    errors = _PRINTED_ERROR.findall(text)
+    if not errors:
+        return ""
+    begin = _PROCESS.search(text)
+    who = f"process {begin[1]} that it starts" if begin is not None else "it"
+    frames = [
+        (file, int(line), "")
+        for file, line in _PRINTED_FRAME.findall(text[begin.start() if begin is not None else 0 :])
+        if not _FOREIGN.search(file)
+    ]
+    kind, words = errors[-1]
+    where = f" ({short((frames[-1],), str(Path.cwd()))})" if frames else ""
+    return (
+        f"FAILED       {command}  ended with code {code} before any rank came to "
+        f"`init_process_group`\n  {who} raises {kind.rpartition('.')[2]}{words}{where}"
+    )

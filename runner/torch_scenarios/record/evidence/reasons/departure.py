@@ -191,7 +191,7 @@ def explain_idle(
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
     is_set = any(  # by a rank, under its own prefix or in another form
-        told in each for each in keys for told in (PREFIX_DIFFERS, FORM_DIFFERS)
+        why in each for each in keys for why in (PREFIX_DIFFERS, FORM_DIFFERS)
     )
     if keys and not is_set and (unset := _explain_unset(records, folder)):
         keys = [keys[0], unset[1], unset[0]]

@@ -97,6 +97,7 @@ def _tell_longer(
     origin = _origin_of_loop(text, line, file, parted.folder)
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
+    held = "" if origin and not chosen else held  # what sets it is shown already
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
     words += list_times(counts) + origin
     words += f"; before it, {before}" if before else ""
@@ -104,6 +105,8 @@ def _tell_longer(
     fix = _advise(text, (file, line), place, is_backward=is_backward)
     if chosen:
         filled = held.partition("` ")[0].strip("`")
+        fix = f"let all ranks take {chosen} the same way, or send what it sets from one to all."
+    if chosen and text.startswith("for "):
         fix = f"put the same into `{filled}` on every rank: take {chosen} alike."
     elif " in range(" in text and (_DEPENDS in origin or held):
         behind = (origin.partition(f"{_DEPENDS} ")[2] or held.partition(" comes from ")[2]).split(
@@ -131,8 +134,9 @@ def tell_filled(
     """
     source = script_at(at[0])
     for node in ast.walk(source.tree) if source is not None else ():
-        if isinstance(node, ast.For) and node.lineno == at[1]:
-            return tell_contents(parted, at, node.iter, without)
+        if isinstance(node, ast.For | ast.While) and node.lineno == at[1]:
+            read = node.iter if isinstance(node, ast.For) else node.test
+            return tell_contents(parted, at, read, without)
     return "", ""
 
 
