@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -107,7 +108,7 @@ def _shown(rule: Article, name: str) -> str:
 
 
 def _section(rule: Article, columns: list[str], cases: list[dict[str, Any]]) -> str:
-    title = rule.name.replace("_", " ")
+    title, rest = _part_title(rule.sentence)
     source = wrapped(f"Source: {rule.source}. Rule: `{rule.room}.{rule.name}`.")
     shown = [
         wrapped(
@@ -118,13 +119,20 @@ def _section(rule: Article, columns: list[str], cases: list[dict[str, Any]]) -> 
     ]
     return "\n\n".join(
         [
-            f"### {title[0].upper()}{title[1:]}",
-            wrapped(rule.sentence),
+            f"### {title}",
+            *([wrapped(rest)] if rest else []),
             source,
             "\n".join(_shown(rule, name) for name in drawn_of(rule)),
             "\n".join("- " + each.replace("\n", "\n  ") for each in shown) + "\n",
         ]
     )
+
+
+def _part_title(sentence: str) -> tuple[str, str]:
+    """Return what a rule says first, which is its title, and what it says after that."""
+    parts = re.split(r"[.:;] ", sentence, maxsplit=1)
+    rest = parts[1] if len(parts) > 1 else ""
+    return parts[0].removesuffix("."), rest[:1].upper() + rest[1:]
 
 
 def _told(ends: list[str], columns: list[str]) -> str:

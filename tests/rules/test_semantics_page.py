@@ -40,3 +40,14 @@ def test_columns_that_say_the_same_are_told_together(monkeypatch: pytest.MonkeyP
     ends = ["as stated", "not supported", "as stated", "not supported"]
     words = _told(ends, ["gloo", "mpi", "nccl", "ucc"])
     assert words == "as stated, but not supported on mpi; ucc"
+
+
+def test_a_title_is_what_the_rule_says_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
+    from reference_semantics import ROOMS, page, rules
+
+    titles = [line[4:] for line in page().splitlines() if line.startswith("### ")]
+    sentences = [rule.sentence for room in ROOMS for rule in rules(room)]
+    assert len({*titles}) == len(titles) == len(sentences)
+    for title, sentence in zip(titles, sentences, strict=True):
+        assert sentence.startswith(title)
