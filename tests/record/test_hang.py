@@ -305,6 +305,28 @@ def test_a_rank_in_no_call_is_told_with_the_loop_in_which_it_asks(tmp_path: Path
     assert "rank 0 asks again and again in `while not exists()` (train.py:1)" in told
 
 
+def test_the_forward_of_ddp_is_a_call(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "def evaluate():\n    if rank == 0:\n        reduce()\nmodel(x)\nevaluate()\n",
+        encoding="utf-8",
+    )
+    library = "/usr/site-packages/torch"
+    call = StackFrame("reduce", f"{library}/distributed/distributed_c10d.py", 3)
+    buckets = StackFrame("_pre_forward", f"{library}/nn/parallel/distributed.py", 1775)
+    forward = StackFrame("forward", f"{library}/nn/parallel/distributed.py", 1900)
+    module = StackFrame("_call_impl", f"{library}/nn/modules/module.py", 9)
+    at = [StackFrame("<module>", str(script), line) for line in (4, 5)]
+    stacks = {
+        0: RankStack(rank=0, frames=(call, StackFrame("evaluate", str(script), 3), at[1])),
+        1: RankStack(rank=1, frames=(buckets, forward, module, at[0])),
+    }
+    (found,) = find_in_stacks(stacks, str(tmp_path))
+    assert found.code == "call_mismatch"
+    assert found.notes[0].words == "rank 0 alone goes into `if rank == 0` (train.py:2)"
+    assert "rank 1: in the forward of DDP (train.py:4)" in {each.words for each in found.notes}
+
+
 TABLE = """\
 def normalize(table):
     if table.numel() == 0:

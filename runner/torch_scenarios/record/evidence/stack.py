@@ -37,6 +37,8 @@ MOST_STACKS = 65_536
 
 #: functions of torch that stand around a call, and are not it
 _WRAPPERS = re.compile(r"<module>|wrapper|_exception_logger|_time_logger|<lambda>|inner")
+#: where DDP communicates by C++: its constructor, and its forward, which makes its buckets anew
+_DDP = "torch/nn/parallel/distributed.py"
 #: what a line of the script waits in where no frame of torch is above it
 _WAITS = (
     (re.compile(r"\.wait\("), "wait"),
@@ -97,7 +99,9 @@ class RankStack(Struct, frozen=True, kw_only=True):
                 found = name
             if name == "_engine_run_backward":
                 return "backward"
-        if found or last.endswith("torch/nn/parallel/distributed.py"):
+            if name == "_pre_forward" and last.endswith(_DDP):
+                return "the forward of DDP"
+        if found or last.endswith(_DDP):
             return found or "the constructor of DDP"
         return next(
             (what for pattern, what in _WAITS if not last and pattern.search(self.text)), ""
