@@ -22,7 +22,14 @@ from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence import process as processes
 from torch_scenarios.record.evidence.process import RunningRank, ask_for_dumps, find_ranks
 from torch_scenarios.record.evidence.reasons import explain_places
-from torch_scenarios.record.evidence.stack import RankStack, StackFrame, find_in_stacks
+from torch_scenarios.record.evidence.stack import (
+    RankStack,
+    StackFrame,
+    find_in_stacks,
+    read_stacks,
+    value_lines,
+    write_stack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -325,6 +332,86 @@ def test_the_forward_of_ddp_is_a_call(tmp_path: Path) -> None:
     assert found.code == "call_mismatch"
     assert found.notes[0].words == "rank 0 alone goes into `if rank == 0` (train.py:2)"
     assert "rank 1: in the forward of DDP (train.py:4)" in {each.words for each in found.notes}
+
+
+TORCH = "/usr/site-packages/torch"
+
+
+def message(rank: int, call: str, peer: int, /, line: int = 4, **values: str) -> RankStack:
+    """Return the stack of a rank that waits in a message, as py-spy gives it with its variables."""
+    end = "dst" if call == "send" else "src"
+    frame = StackFrame(call, f"{TORCH}/distributed/distributed_c10d.py", 3, ((end, str(peer)),))
+    own = StackFrame("exchange", "/x/train.py", line, (*values.items(),))
+    return RankStack(rank=rank, frames=(frame, own))
+
+
+@pytest.mark.parametrize(
+    ("stacks", "ranks"),
+    [
+        ([message(0, "send", 1), message(1, "send", 0)], (0, 1)),
+        ([message(0, "recv", 1), message(1, "recv", 2), message(2, "recv", 0)], (0, 1, 2)),
+        ([message(0, "send", 1), message(1, "recv", 0)], None),
+        ([message(0, "recv", 1), message(1, "send", 2), message(2, "recv", 1)], None),
+    ],
+)
+def test_messages_that_wait_for_each_other_are_a_circle(
+    stacks: list[RankStack], ranks: tuple[int, ...] | None
+) -> None:
+    found = find_in_stacks({each.rank: each for each in stacks}, parses=False)
+    assert [(each.code, each.ranks) for each in found] == (
+        [] if ranks is None else [("circular_wait", ranks)]
+    )
+    if len(stacks) == 2 and ranks:
+        assert found[0].notes[0].words == "rank 0 is in send to rank 1 (train.py:4)"
+        assert "`recv` first" in str(found[0].fix)
+
+
+def test_a_message_whose_other_rank_is_in_a_collective_is_told() -> None:
+    barrier = StackFrame("barrier", f"{TORCH}/distributed/distributed_c10d.py", 3)
+    stacks = {
+        0: message(0, "recv", 1),
+        1: RankStack(rank=1, frames=(barrier, StackFrame("relay", "/x/train.py", 7))),
+    }
+    (found,) = find_in_stacks(stacks, parses=False)
+    assert found.code == "unmatched_message"
+    assert found.prose == "rank 0 waits in recv from rank 1, which is in barrier"
+    assert "let rank 1 call `send` to rank 0 before it enters `barrier`" in str(found.fix)
+
+
+def test_numbers_that_differ_between_ranks_are_shown() -> None:
+    stacks = {
+        rank: message(rank, "send", 1, rank=str(rank), step=step, last=last)
+        for rank, step, last in ((0, "8", "False"), (1, "9", "True"), (2, "9", "True"))
+    }
+    assert value_lines(stacks) == [
+        "`step` is 8 on rank 0, 9 on ranks 1 and 2 (train.py:4)",
+        "`last` is False on rank 0, True on ranks 1 and 2 (train.py:4)",
+    ]
+    read = read_stacks(
+        "\n".join(line for each in stacks.values() for line in write_stack(each)).splitlines()
+    )
+    assert value_lines(read) == value_lines(stacks)
+
+
+PASTED = """\
+Process 17: python train.py
+Thread 17 (idle): "MainThread"
+    recv (torch/distributed/distributed_c10d.py:2831)
+        Arguments:
+            tensor: <Tensor at 0x7fb6d2f67250>
+            src: 1
+            group: <ProcessGroup at 0x7fb6d2fec4b0>
+        Locals:
+            secret: "hunter2"
+    <module> (/x/train.py:9)
+"""
+
+
+def test_variables_that_people_paste_end_no_stack_and_texts_are_not_kept() -> None:
+    found = read_stacks(PASTED.splitlines())[0]
+    assert [each.name for each in found.frames] == ["recv", "<module>"]
+    assert found.peer == 1
+    assert "hunter2" not in "".join(write_stack(found))
 
 
 TABLE = """\

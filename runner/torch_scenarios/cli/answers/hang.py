@@ -25,6 +25,7 @@ from torch_scenarios.record.evidence.stack import (
     RankStack,
     find_in_stacks,
     position_lines,
+    value_lines,
     write_stack,
 )
 from torch_scenarios.verdict import Finding
@@ -226,7 +227,8 @@ def _report(
     workers: Sequence[str],
 ) -> list[str]:
     """Return where the ranks are, and what that means, in lines."""
-    lines = [*position_lines(stacks, _home(ranks)), *workers]
+    home = _home(ranks)
+    lines = [*position_lines(stacks, home), *value_lines(stacks, home), *workers]
     lines += [
         f"rank {each.rank}: process {each.pid} {process.kernel_word(each.pid)}"
         for each in ranks

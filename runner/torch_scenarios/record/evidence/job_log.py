@@ -38,6 +38,7 @@ from torch_scenarios.record.evidence.stack import (
     position_lines,
     read_faults,
     read_stacks,
+    value_lines,
 )
 from torch_scenarios.record.format import read_bounded, refusal, signal_name
 from torch_scenarios.source.documents import DocumentError, decode_json
@@ -437,7 +438,7 @@ def find_in_log(log: JobLog) -> list[Finding]:
 
 def log_lines(log: JobLog) -> list[str]:
     """Return where the ranks are by the stacks of a log."""
-    return position_lines(log.stacks)
+    return [*position_lines(log.stacks), *value_lines(log.stacks)]
 
 
 _LOST = re.compile(

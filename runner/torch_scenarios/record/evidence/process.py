@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
-from torch_scenarios.record.evidence.stack import PrintedThread, RankStack, StackFrame, main_thread
+from torch_scenarios.record.evidence.stack import PrintedThread, RankStack, main_thread
 from torch_scenarios.record.evidence.standstill import list_family
 from torch_scenarios.source.documents import DocumentError, decode_json, read_document
 
@@ -154,7 +154,7 @@ def py_spy() -> str | None:
 
 def read_stack(program: str, rank: RunningRank) -> tuple[RankStack | None, str]:
     """Return the stack of a rank, or why there is none."""
-    command = [program, "dump", "--json", "--pid", str(rank.pid)]
+    command = [program, "dump", "--json", "--locals", "--pid", str(rank.pid)]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=PY_SPY_S, check=False, stdin=subprocess.DEVNULL
@@ -173,7 +173,7 @@ def read_stack(program: str, rank: RunningRank) -> tuple[RankStack | None, str]:
         return None, "py-spy: the process has no thread of Python"
     found = RankStack(
         rank=rank.rank,
-        frames=tuple(StackFrame(each.name, each.filename, each.line) for each in main.frames),
+        frames=tuple(each.frame for each in main.frames),
         world_size=rank.world_size,
         host=socket.gethostname(),
         pid=rank.pid,

@@ -32,13 +32,27 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: frames of a stack that are kept, characters of a name
 MOST_FRAMES, MOST_NAME = 200, 300
+#: variables that are shown, and values of each
+MOST_LINES = 4
 #: stacks of one reading
 MOST_STACKS = 65_536
+
+#: variables of a frame that are kept, and what of them is: what decides a branch, and no data
+MOST_VALUES = 40
+_NUMBER = re.compile(r"-?\d{1,18}|True|False|None")
 
 #: functions of torch that stand around a call, and are not it
 _WRAPPERS = re.compile(r"<module>|wrapper|_exception_logger|_time_logger|<lambda>|inner")
 #: where DDP communicates by C++: its constructor, and its forward, which makes its buckets anew
 _DDP = "torch/nn/parallel/distributed.py"
+#: for a message: the argument that names its other end, how that is said, and what answers it
+_ENDS = {"send": ("dst", "to", "recv"), "recv": ("src", "from", "send")}
+#: hooks by which FSDP communicates, in words
+_PHASES = {
+    "_pre_forward": "the forward of FSDP",
+    "_post_forward": "the forward of FSDP",
+    "_pre_backward": "the backward of FSDP",
+}
 #: what a line of the script waits in where no frame of torch is above it
 _WAITS = (
     (re.compile(r"\.wait\("), "wait"),
@@ -47,18 +61,51 @@ _WAITS = (
 )
 
 
+def _keep_numbers(printed: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    kept = [
+        (clean_line(name[:MOST_NAME]), value)
+        for name, value in printed
+        if _NUMBER.fullmatch(value) is not None
+    ]
+    return tuple(kept[:MOST_VALUES])
+
+
 class StackFrame(Struct, frozen=True):
     """A function, its file and its line; the innermost of a stack comes first."""
 
     name: str
     filename: str
     line: int = 0
+    #: its variables that are whole numbers, bools or None, with their values as Python prints them
+    values: tuple[tuple[str, str], ...] = ()
+
+
+class PrintedValue(Struct, frozen=True):
+    """A variable as py-spy prints it in JSON."""
+
+    name: str = ""
+    repr: str | None = None
+
+
+class PrintedFrame(Struct, frozen=True):
+    """A frame as py-spy prints it in JSON; `locals` where it was asked for them."""
+
+    name: str
+    filename: str
+    line: int = 0
+    locals: tuple[PrintedValue, ...] | None = None
+
+    @property
+    def frame(self) -> StackFrame:
+        """What is kept of it: of its variables the numbers alone."""
+        printed = [(each.name, each.repr or "") for each in self.locals or ()]
+        return StackFrame(self.name, self.filename, self.line, _keep_numbers(printed))
 
 
 class PrintedThread(Struct, frozen=True):
     """A thread as py-spy prints it in JSON."""
 
-    frames: tuple[StackFrame, ...] = ()
+    frames: tuple[PrintedFrame, ...] = ()
     thread_name: str | None = None
     pid: int = 0
     active: bool = False
@@ -102,10 +149,18 @@ class RankStack(Struct, frozen=True, kw_only=True):
             if name == "_pre_forward" and last.endswith(_DDP):
                 return "the forward of DDP"
         if found or last.endswith(_DDP):
-            return found or "the constructor of DDP"
+            return _PHASES.get(found, found) or "the constructor of DDP"
         return next(
             (what for pattern, what in _WAITS if not last and pattern.search(self.text)), ""
         )
+
+    @property
+    def peer(self) -> int | None:
+        """The rank that it sends to or receives from; None where that is not known, or any."""
+        name = _ENDS.get(self.call, ("",))[0]
+        found = (dict(each.values).get(name) for each in self.frames if each.name == self.call)
+        value = next(found, None)
+        return int(value) if value is not None and value.isdigit() else None
 
 
 def _is_foreign(file: str) -> bool:
@@ -127,6 +182,9 @@ _RANK = re.compile(r"rank (\d+) of (\d+) on (\S+), process (\d+)")
 _PROCESS = re.compile(r"Process (\d+): ")
 _THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: "(.*)")?')
 _FRAME = re.compile(r"\s{2,}(\S.*?) \(([^()]+):(\d+)\)\s*$")
+#: the variables of the frame above, which py-spy prints with `--locals`
+_VALUES = re.compile(r"\s{6,}(?:Arguments|Locals):\s*$")
+_VALUE = re.compile(r"\s{8,}(\w+): (.*)$")
 #: what a launcher puts before each line of a rank: `[rank1]:`, `[default1]:`, `1: `
 _PREFIX = re.compile(r"^(?:.{0,200}?\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
 #: frames of processes that start ranks, or work for them, and are none
@@ -195,11 +253,20 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
         if frame is not None and is_main:
             name, file = (clean_line(each[-MOST_NAME:]) for each in (frame[1], frame[2]))
             frames.append(StackFrame(name, file, int(frame[3][:9])))
-        elif line.strip():
+        elif line.strip() and not _reads_value(line, frames):
             keep()
             is_main = False
     keep()
     return found
+
+
+def _reads_value(line: str, frames: list[StackFrame]) -> bool:
+    """Whether a line is of the variables of the frame above it; the frame has its number then."""
+    value = _VALUE.match(line)
+    if value is not None and frames:
+        values = (*frames[-1].values, *_keep_numbers([(value[1], value[2].strip())]))
+        frames[-1] = replace(frames[-1], values=values[:MOST_VALUES])
+    return value is not None or _VALUES.match(line) is not None
 
 
 #: what `faulthandler.dump_traceback_later` prints before the threads of a process
@@ -347,6 +414,9 @@ def write_stack(stack: RankStack) -> Iterator[str]:
     yield f'Thread {stack.pid} ({"active" if stack.is_active else "idle"}): "MainThread"'
     for each in stack.frames:
         yield f"    {each.name} ({each.filename}:{each.line})"
+        if each.values:
+            yield "        Locals:"
+            yield from (f"            {name}: {value}" for name, value in each.values)
 
 
 def position_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
@@ -361,12 +431,53 @@ def position_of(stack: RankStack, folder: str = "") -> str:
     """Return where a rank is, in words: its call and line, or that it is in none."""
     where = stack.place.short(folder) or "no line of the script"
     if stack.call:
-        return f"in {stack.call} ({where})"
+        return f"in {_tell_call(stack)} ({where})"
     inner = stack.frames[0]
     if inner in stack.own:
         return f"in no call of torch.distributed, at {where}"
     name = f"{inner.name}, {PurePath(inner.filename).name}:{inner.line}"
     return f"in no call of torch.distributed, at {where} (in {name})"
+
+
+def _tell_call(stack: RankStack) -> str:
+    """Return the call that a rank is in, with the rank that it sends to or receives from."""
+    if stack.peer is None:
+        return stack.call
+    return f"{stack.call} {_ENDS[stack.call][1]} rank {stack.peer}"
+
+
+def value_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
+    """Return the numbers that differ between ranks in one function of the script, the outermost.
+
+    A variable that has the number of its rank on each says nothing.
+    """
+    own = {rank: [*reversed(stack.own)] for rank, stack in sorted(stacks.items())}
+    if len(own) < 2:
+        return []
+    for frames in zip(*own.values(), strict=False):
+        if len({(each.filename, each.name) for each in frames}) > 1:
+            break
+        held = [dict(each.values) for each in frames]
+        lines = []
+        for name in held[0]:
+            values = {rank: each.get(name, "") for rank, each in zip(own, held, strict=True)}
+            if len({*values.values()}) < 2 or "" in values.values():
+                continue
+            if all(value == str(rank) for rank, value in values.items()):
+                continue
+            where = ScriptPlace(frames=((frames[0].filename, frames[0].line, ""),)).short(folder)
+            lines.append(f"`{name}` is {_list_values(values)} ({where})")
+        if lines:
+            return lines[:MOST_LINES]
+    return []
+
+
+def _list_values(values: Mapping[int, str]) -> str:
+    alike: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        alike.setdefault(value, []).append(rank)
+    shown = [f"{value} on {ranks_text(ranks)}" for value, ranks in [*alike.items()][:MOST_LINES]]
+    return ", ".join(shown) + (", ..." if len(alike) > MOST_LINES else "")
 
 
 def find_in_stacks(
@@ -378,12 +489,89 @@ def find_in_stacks(
     """
     waiting = {rank: each for rank, each in stacks.items() if each.call}
     outside = [rank for rank in stacks if rank not in waiting]
+    if cycle := _find_cycle(waiting):
+        return [_report_cycle({rank: waiting[rank] for rank in cycle}, folder)]
     if waiting and outside:
         return [_report_outside(stacks, waiting, outside, folder, parses=parses)]
     places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
+    if (lone := _find_lone_message(waiting)) is not None:
+        return [_report_message(waiting, lone, folder, parses=parses)]
     if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
         return []
     return [_report_apart(waiting, folder, parses=parses)]
+
+
+def _find_cycle(waiting: Mapping[int, RankStack]) -> list[int]:
+    """Return ranks each of which waits in a message for the next, which is in no answer to it."""
+    for start in waiting:
+        chain = [start]
+        while (peer := _next_of(waiting, chain[-1])) is not None and peer not in chain:
+            chain.append(peer)
+        if peer is not None and len(cycle := chain[chain.index(peer) :]) > 1:
+            return cycle
+    return []
+
+
+def _next_of(waiting: Mapping[int, RankStack], rank: int) -> int | None:
+    """Return for which rank another one waits in a message that the first does not answer now."""
+    own = waiting.get(rank)
+    other = waiting.get(own.peer) if own is not None and own.peer is not None else None
+    if own is None or other is None:
+        return None
+    is_answer = other.call == _ENDS[own.call][2] and other.peer in {rank, None}
+    return None if is_answer else other.rank
+
+
+def _report_cycle(cycle: Mapping[int, RankStack], folder: str) -> Finding:
+    calls = {each.call for each in cycle.values()}
+    fix = "put the calls in an order in which each `send` meets its `recv`."
+    if len(calls) == 1:
+        first = _ENDS[next(iter(calls))][2]
+        fix = (
+            f"let one of them call `{first}` first, such as every other rank; or make both calls "
+            "in one `batch_isend_irecv`."
+        )
+    return Finding(
+        witness="program",
+        code="circular_wait",
+        prose=f"{ranks_text(sorted(cycle))} wait for each other in messages, each for the next one",
+        notes=tuple(
+            Clause(f"rank {rank} is {position_of(each, folder)}") for rank, each in cycle.items()
+        ),
+        ranks=tuple(sorted(cycle)),
+        fix=fix,
+    )
+
+
+def _find_lone_message(waiting: Mapping[int, RankStack]) -> int | None:
+    """Return a rank that waits in a message for one that is in a collective."""
+    for rank in waiting:
+        peer = _next_of(waiting, rank)
+        if peer is not None and waiting[peer].call not in MESSAGES:
+            return rank
+    return None
+
+
+def _report_message(
+    waiting: Mapping[int, RankStack], rank: int, folder: str, *, parses: bool
+) -> Finding:
+    from torch_scenarios.record.evidence.reasons import explain_places
+
+    own = waiting[rank]
+    peer = waiting[own.peer if own.peer is not None else rank]
+    sides = [([each.rank], each.place.frames) for each in (own, peer)]
+    reason = explain_places(sides, folder) if parses else None
+    answer = _ENDS[own.call][2]
+    notes = [Clause(f"rank {each.rank} is {position_of(each, folder)}") for each in (own, peer)]
+    return Finding(
+        witness="program",
+        code="unmatched_message",
+        prose=f"rank {rank} waits in {_tell_call(own)}, which is in {_tell_call(peer)}",
+        notes=(*((reason[0],) if reason is not None else ()), *notes),
+        ranks=tuple(sorted((own.rank, peer.rank))),
+        fix=f"let rank {peer.rank} call `{answer}` {_ENDS[answer][1]} rank {rank} before it "
+        f"enters `{peer.call}`, or leave the `{own.call}` out.",
+    )
 
 
 def _report_outside(
