@@ -121,6 +121,45 @@ def test_a_job_that_hangs_is_told_with_its_lines(
         assert imported.exit_code == 1
 
 
+STARTS = """\
+import multiprocessing, os, sys, time
+
+def run(name, rank):
+    os.write(1, b"%d\\n" % rank)
+    time.sleep(600)
+
+context = multiprocessing.get_context("fork")
+ranks = [context.Process(target=run, args=("x", rank)) for rank in (2, 0)]
+for each in ranks:
+    each.start()
+sys.stdin.read()
+for each in ranks:
+    each.kill()
+    each.join()
+"""
+
+
+def test_ranks_that_a_script_starts_itself_have_the_numbers_that_it_gave(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STARTS, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert sorted(running.stdout.readline() for _ in range(2)) == [b"0\n", b"2\n"]
+        found = processes.find_children(processes.py_spy(), running.pid)
+        without = processes.find_children(None, running.pid)
+        running.communicate()
+    assert [(each.rank, each.world_size) for each in found] == [(0, 3), (2, 3)]
+    assert found[0].pid > found[1].pid  # rank 2 was started first
+    assert [each.rank for each in without] == [0, 1]
+    code, said = ran("--pid", str(os.getpid()))
+    assert code == 5
+    assert f"process {os.getpid()} has started no process of Python" in said
+
+
 def test_no_job_is_no_finding() -> None:
     with mock.patch.object(processes, "find_ranks", return_value=[]):
         code, said = ran("--job", "no-such-job")

@@ -14,6 +14,13 @@ from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option
 @option(HOW, "--job", default="", help="Which job: a part of its variables, as they are listed.")
 @option(
     HOW,
+    "--pid",
+    type=click.IntRange(1),
+    default=None,
+    help="The process of a script that starts its ranks itself (mp.spawn, mp.Process).",
+)
+@option(
+    HOW,
     "--seconds",
     type=click.FloatRange(0),
     default=1.0,

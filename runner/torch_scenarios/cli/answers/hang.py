@@ -45,8 +45,12 @@ def hang(options: Mapping[str, Any]) -> None:
 
     The exit code is 1 where a cause is found, 3 where it is not, and 5 without a job.
     """
-    ranks = _choose_job(process.find_ranks(), options["job"])
     program = process.py_spy()
+    ranks = (
+        _choose_job(process.find_ranks(), options["job"])
+        if options["pid"] is None
+        else _list_children(program, options["pid"])
+    )
     first, failures = _stacks(program, ranks)
     time.sleep(options["seconds"])
     second, _ = _stacks(program, ranks)
@@ -85,8 +89,7 @@ def _choose_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
         click.echo(
             "no process of yours on this machine has RANK and WORLD_SIZE in its environment: run "
             "it on a node of the job, as the same user (in a container: inside of it). Where a "
-            "script starts its ranks itself (mp.spawn), `scenario import` what `pgrep -P PID "
-            "| xargs -n 1 py-spy dump --pid` prints",
+            "script starts its ranks itself (mp.spawn), `--pid PID` with the script's process",
             err=True,
         )
         sys.exit(NOTHING)
@@ -96,6 +99,16 @@ def _choose_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
             click.echo(f"  {_tell_job(job, jobs, found)}", err=True)
         sys.exit(USAGE)
     return [each for each in found if each.job == jobs[0]]
+
+
+def _list_children(program: str | None, pid: int) -> list[RunningRank]:
+    """Return the ranks that a script has started itself; ends where it has none."""
+    if found := process.find_children(program, pid):
+        return found
+    click.echo(
+        f"process {pid} has started no process of Python that runs, or is not yours", err=True
+    )
+    sys.exit(NOTHING)
 
 
 def _tell_job(job: str, jobs: Sequence[str], found: Sequence[RunningRank]) -> str:

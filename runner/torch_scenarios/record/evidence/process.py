@@ -96,6 +96,35 @@ def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
     return sorted(found.values(), key=lambda each: (each.job, each.rank))
 
 
+def find_children(program: str | None, pid: int) -> list[RunningRank]:
+    """Return the ranks that a script has started itself: by the numbers that they were given.
+
+    Without stacks, or numbers in them, they count in the order of their start.
+    """
+    children = [
+        child
+        for child in list_workers(pid)
+        if "resource_tracker" not in " ".join(_command_of(child))
+    ]
+    found = [
+        RunningRank(
+            rank=number,
+            world_size=len(children),
+            pid=child,
+            job=f"--pid {pid}",
+            environment=_environment(Path(f"/proc/{child}")),
+        )
+        for number, child in enumerate(children)
+    ]
+    stacks = [read_stack(program, each)[0] for each in found] if program is not None else []
+    numbers = [stack.number for stack in stacks if stack is not None]
+    if len({*numbers}) == len(found) and min(numbers, default=-1) >= 0:
+        world = max(len(found), max(numbers) + 1)  # the last ones may have ended
+        pairs = zip(found, numbers, strict=True)
+        found = [replace(each, rank=own, world_size=world) for each, own in pairs]
+    return sorted(found, key=lambda each: each.rank)
+
+
 def _name_job(environment: Mapping[str, str]) -> str:
     return " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
 

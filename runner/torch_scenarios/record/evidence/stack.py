@@ -155,6 +155,19 @@ class RankStack(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def number(self) -> int:
+        """The number that the process was given where a script started it; -1 where none is seen.
+
+        `mp.spawn` calls it `i` in its own frame; the first function of the script has it as `rank`.
+        """
+        for each in reversed(self.frames):
+            is_spawn = each.filename.endswith("torch/multiprocessing/spawn.py")
+            name = "i" if is_spawn else "rank" if not _is_foreign(each.filename) else ""
+            if (value := dict(each.values).get(name, "")).isdigit():
+                return int(value)
+        return -1
+
+    @property
     def peer(self) -> int | None:
         """The rank that it sends to or receives from; None where that is not known, or any."""
         name = _ENDS.get(self.call, ("",))[0]
