@@ -229,7 +229,22 @@ def _join_race(
             )
             after = f"what they call after it meets at random: {', '.join(names)}"
             more = (Clause(after),) if names else ()
-            yield replace(finding, notes=(*finding.notes, *more), fix=_fix_race(rank))
+            notes = (*_tell_threads(records[rank], folder), *finding.notes, *more)
+            yield replace(finding, notes=notes, fix=_fix_race(rank))
+
+
+def _tell_threads(record: RankRecord, folder: str) -> list[Clause]:
+    """Return where the threads of a rank communicate that race in one group."""
+    group = record.racing_group
+    last = {
+        each.thread: each.place.short(folder)
+        for each in record.calls
+        if each.group_name == group and each.maker != "bw"
+    }
+    if len(last) < 2:
+        return []
+    places = " and ".join(dict.fromkeys(last.values()))
+    return [Clause(f"two threads of rank {record.rank} communicate in one group: {places}")]
 
 
 def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> int | None:
@@ -381,6 +396,7 @@ def _report_parting(
         )
     elif (own := _find_threads(parting, records, folder)) is not None:
         fix = _fix_race(own)
+        notes = (*_tell_threads(records[own], folder), *notes)
     elif finding.diagnosis in _DISAGREEMENTS:
         (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
         fix = (

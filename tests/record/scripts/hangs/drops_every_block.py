@@ -1,8 +1,9 @@
 """Blocks are left out at random, and each rank has its own seed: one leaves all of them out.
 
 Ranks: 2
-Told: `if self.training and rng.random() < self.rate` (drops_every_block.py:26)
-Told: fix: let all ranks take `if self.training and rng.random() < self.rate` (drops_every_block.py:26) the same way
+Told: `if self.training and rng.random() < self.rate` (drops_every_block.py:27)
+Told: it draws at random, and is seeded by `rng.seed(SEEDS[dist.get_rank()])`
+Told: fix: let all ranks take `if self.training and rng.random() < self.rate` (drops_every_block.py:27) the same way
 """
 
 import random

@@ -1,6 +1,7 @@
 """A thread saves and meets the others at a barrier, in the group of the training.
 
 Ranks: 2
+Told: two threads of rank 0 communicate in one group: thread_saves.py:
 Told: give each thread a group
 """
 

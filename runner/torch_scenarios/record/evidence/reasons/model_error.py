@@ -15,7 +15,6 @@ from torch_scenarios.record.evidence.choice import (
     Tally,
     count_turns,
     list_times,
-    list_values,
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
@@ -23,6 +22,7 @@ from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.error_source import find_source, tell_passed
 from torch_scenarios.record.evidence.reasons.given import tell_given
+from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Decision,
@@ -74,7 +74,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     if not fitting and not unused:
         return finding
     decision, own = (fitting or unused)[-1]
-    values = list_values(decision, own)
+    values = word_values(parted, decision, own)
     chosen = "" if of_model else _tell_chosen(raised[0], folder)
     if chosen:
         finding = replace(finding, notes=(*finding.notes, Clause(chosen)))
@@ -87,14 +87,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     is_of_loss = of_model or "does not require grad" in (raised[0].error or "")
     if fitting and is_of_loss and not finding.fix:
         fix = f"let all ranks take `{decision.text}` ({parted.place(decision)}) the same way"
-        drawn = _DRAWS.search(" ".join((decision.text, *decision.names)))
-        fix += ": it draws at random, so seed all ranks alike for it." if drawn else "."
+        fix += ": seed all ranks alike for what it draws." if SEEDED in values else "."
         return replace(finding, notes=notes, fix=fix, help=(fix, *finding.help[:1]))
     return replace(finding, notes=notes)
-
-
-#: functions that draw a number
-_DRAWS = re.compile(r"\brand(?:om|int|n|perm)?\(|\.uniform\(|\bbernoulli\(|\bchoices?\(")
 
 
 def _add_source(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:

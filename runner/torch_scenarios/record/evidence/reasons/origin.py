@@ -79,7 +79,40 @@ def word_values(
     values, origin = list_values(decision, shown), _tell_origin(parted, decision, own)
     line = re.search(r"` comes from (`.*?`) \([^()]*\)$", origin)
     is_shown = line is not None and line[1].strip("`") in values
-    return "; ".join(filter(None, (values, "" if is_shown else origin)))
+    drawn = _tell_seed(parted, decision)
+    return "; ".join(filter(None, (values, "" if is_shown else origin, drawn)))
+
+
+#: functions that draw at random, and those that say what they begin from
+_DRAWS = re.compile(
+    r"\brand(?:om|int|n|perm|range)?\(|\.(?:uniform|bernoulli|choices?|sample|shuffle|integers)\("
+)
+_SEEDS = frozenset(
+    {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all"}
+    | {"Random", "RandomState", "default_rng", "PRNGKey", "fix_seed", "setup_seed"}
+)
+
+
+#: how what a condition draws is tied to its seed
+SEEDED = "it draws at random, and is seeded by"
+
+
+def _tell_seed(parted: DecidedParting, decision: Decision) -> str:
+    """Return the line that seeds each rank otherwise, where a decision draws at random."""
+    source = script_at(decision.file)
+    test = _find_test(source, decision) if source is not None else None
+    if source is None or test is None or not _DRAWS.search(ast.unparse(test)):
+        return ""
+    begin = (source, ast.Constant(value=None), decision.line)
+    for script in _Search(parted, decision, begin).scripts:
+        for call in ast.walk(script.tree):
+            if not isinstance(call, ast.Call) or name_of(call.func) not in _SEEDS or not call.args:
+                continue
+            lines = [(script, call.lineno), *script.traces(call.args[0], call.lineno)]
+            if any(each.names_rank(at) and not each.keeps_rank(at) for each, at in lines):
+                place = short(((script.file, call.lineno, ""),), parted.folder)
+                return f"{SEEDED} `{script.text(call.lineno)}` ({place})"
+    return ""
 
 
 def tell_contents(
@@ -190,6 +223,11 @@ class _Search:
         self._known: set[tuple[str, str, int]] = set()
         self._with_control = False
         self._follow([begin])
+
+    @property
+    def scripts(self) -> Sequence[Script]:
+        """The scripts that ranks come from."""
+        return self._scripts
 
     def _span(self) -> tuple[int, int]:
         """Return the lines that the decision leads into: they come after it."""
@@ -376,6 +414,7 @@ class _Search:
         own = [each for each in lines if _OWN.search(each[2])]
         if not own:
             return ""
+        own = [each for each in own if each[0].names_rank(each[1])] or own  # what it draws by
         near = [each for each in lines[:1] if each != own[0] and not self._sets(*own[0][:2])]
         return "comes from " + ", and that from ".join(
             self._show(script, at) for script, at, _ in [*near, own[0]]
