@@ -347,6 +347,35 @@ def test_a_process_that_raises_before_it_is_a_rank_is_told(
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("wrong", [False, True])
+def test_fake_ranks_are_judged_whose_parent_waits_for_what_all_of_them_put(
+    tmp_path: Path, *, wrong: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def work(rank, results):\n"
+        "    place = 'tcp://127.0.0.1:29411'\n"
+        "    dist.init_process_group('gloo', place, rank=rank, world_size=2)\n"
+        f"    if rank < {1 if wrong else 2}:\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "    results.put(rank)\n"
+        "    dist.destroy_process_group()\n"
+        "if __name__ == '__main__':\n"
+        "    results = mp.get_context('spawn').SimpleQueue()\n"
+        "    mp.spawn(work, args=(results,), nprocs=2)\n"
+        "    print(sorted(results.get() for _ in range(2)))\n"
+    )
+    command = ["record", "--fake", "-n", "2", "-o", str(tmp_path / "out"), "--", str(script)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == (1 if wrong else 3), done.output
+    if wrong:
+        assert "rank 0 alone goes into `if rank < 1` (train.py:5)" in done.output
+    else:
+        assert "outside of any call, at train.py:12" in done.output
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_fake_ranks_run_what_a_script_spawns_in_place(
@@ -475,7 +504,8 @@ def spawner_of(job: Job) -> SimpleNamespace:
     from torch_scenarios.record.fake import Spawner
 
     starts = SimpleNamespace(spawn=helpers, start_processes=helpers)
-    Spawner(SimpleNamespace(is_spawned=False), job, rank=1, world=2).install(starts)
+    recorder = SimpleNamespace(is_spawned=False, note_return=lambda: None)
+    Spawner(recorder, job, rank=1, world=2).install(starts)
     return starts
 
 

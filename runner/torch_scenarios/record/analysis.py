@@ -826,6 +826,14 @@ def _doubt(
             "on while the other does: their order is right in this run, and may not be in the next"
         )
         return replace(verdict, status="INCONCLUSIVE", reason=words)
+    waiting = [rank for rank, each in records.items() if each.returned and each.ending == "stopped"]
+    if waiting and not scenario.truncated:
+        words = (
+            f"nothing is wrong with what the ranks call; {_word_several(waiting)} "
+            f"{'waits' if len(waiting) == 1 else 'wait'} in the part of the script that starts the "
+            "ranks, which each fake rank does for itself"
+        )
+        return replace(verdict, status="INCONCLUSIVE", reason=words)
     if not scenario.truncated:
         return verdict
     missing = sorted(set(range(scenario.world_size)) - records.keys())

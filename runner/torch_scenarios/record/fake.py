@@ -693,6 +693,7 @@ class Spawner:
             run()
         finally:
             self._recorder.is_spawned = False
+        self._recorder.note_return()
 
 
 #: variables of the environment by which a parent says where its ranks meet

@@ -47,6 +47,8 @@ Version 2, in microseconds since the file was opened::
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["stay", name, [[file, line, text], ...]]          a thread that it waits for at its end, and
                                                        where that was started
+    ["back"]                                           what is run in place of `mp.spawn` is over:
+                                                       what follows is the parent's
     ["end", code, us]                                  its end
 
 The first `init_process_group` says what it is called with (`"init": {"rank": 0, ...}`): a rank is
@@ -498,6 +500,8 @@ class RankRecord(Struct, kw_only=True):
     main_inside: bool = False
     #: whether it is in `destroy_process_group` of the world: it calls nothing more in its groups
     leaving: bool = False
+    #: whether a fake rank is past what the script has started as a rank, and does its parent's part
+    returned: bool = False
     last_us: int = 0
 
     @property
@@ -508,7 +512,7 @@ class RankRecord(Struct, kw_only=True):
     @property
     def truncated(self) -> bool:
         """Whether the program goes on beyond the record."""
-        return self.ending == "stopped" and not self.leaving
+        return self.ending == "stopped" and not (self.leaving or self.returned)
 
 
 class LaunchRecord(Struct, kw_only=True):
@@ -851,7 +855,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({*"sgkndpvtyijqomuhz", "unit", "buffers"})
+_ASIDE = frozenset({*"sgkndpvtyijqomuhz", "unit", "buffers", "back"})
 
 
 def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int, bool]]) -> str:
@@ -1258,6 +1262,7 @@ class _Reader:
             self._claim(more["init"])
         self._main = self._main or found.thread
         self.record.leaving = bool(more.get("whole"))
+        self.record.returned = False
         self._blocking[number] = found
         self._open.add(("b", number))
         self.record.items.append(found)
@@ -1272,6 +1277,9 @@ class _Reader:
             record.timeout_s = float(claim["timeout_s"])
         if 0 <= rank < world <= MOST_RANKS:
             record.rank, record.world_size = rank, world
+
+    def _take_back(self) -> None:
+        self.record.returned = True
 
     def _take_exit(self, frames: list[Any]) -> None:
         self.record.left_at = ScriptPlace(frames=script_frames(frames))

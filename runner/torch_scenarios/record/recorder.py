@@ -1123,6 +1123,14 @@ class Recorder:
                 frames = [[file, line, ""] for file, line in started_at(thread)]
                 self._put(json.dumps(["stay", thread.name, frames]))
 
+    def note_return(self) -> None:
+        """Write down that what a script started as this fake rank has returned in its place.
+
+        What follows is the part of the script that starts the ranks, and waits for them.
+        """
+        self.write_decisions()
+        self._put('["back"]')
+
     def note_exit(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
         self.write_decisions()
