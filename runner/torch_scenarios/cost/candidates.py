@@ -76,17 +76,19 @@ from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 
 #: what a model may state of the code that it is trained with: how it is taken where it is not
 #: stated, and the least that a published recipe has. Bytes of a parameter: of the weights that an
-#: optimizer steps; of gradients; of each average of Adam. Bytes of a logit: in bfloat16, in
-#: float32, its gradient; the loss of TransformerEngine writes its gradient where the logits were.
+#: optimizer steps; of gradients; of each average of Adam. Bytes of a logit: what log_softmax gives
+#: and two gradients, in float32; the loss of TransformerEngine writes one where the logits were.
 #: Rows that a token keeps of each expert: what goes in, and what comes out where its weight is
-#: multiplied behind the expert. 1 where products in float8 keep what goes into them in float8, as
-#: TransformerEngine does and torchao does not
+#: multiplied behind the expert. Rows that a gated network keeps: 4 where its gate is no fused
+#: kernel. 1 where products in float8 keep what goes into them in float8, as TransformerEngine does
+#: and torchao does not
 RECIPE = {
     "weight_bytes": (4, 2),
     "gradient_bytes": (4, 2),
     "average_bytes": (4, 2),
-    "logit_bytes": (10, 2),
+    "logit_bytes": (12, 2),
     "expert_rows": (2, 1),
+    "gated_rows": (3, 3),
     "float8_inputs": (0, 1),
 }
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
@@ -104,6 +106,7 @@ DTYPES = {2: "bfloat16", 4: "float32"}
 STATED = {
     **dict.fromkeys(("weight_bytes", "gradient_bytes", "average_bytes"), (2, 4)),
     "expert_rows": (1, 2),
+    "gated_rows": (3, 4),
     "float8_inputs": (0, 1),
 }
 #: keys that a scenario has, and no model
@@ -166,6 +169,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     average_bytes: int | None = None
     logit_bytes: int | None = None
     expert_rows: int | None = None
+    gated_rows: int | None = None
     float8_inputs: int | None = None
 
     def take(self, name: str) -> int:
@@ -340,7 +344,6 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def load_of_stage(self, way: Candidate, gpu: Gpu, stage: int) -> RankLoad:
         """Return what a rank of a stage holds and computes."""
         tokens = self.tokens_of(way)
-        state, gathered = self._find_state(way, stage)
         of_products, kept = (
             tokens * self.hidden * self._count_kept(way, each) / way.tensor
             for each in (NOTHING, way.recompute)
@@ -349,16 +352,21 @@ class Decoder(Struct, frozen=True, kw_only=True):
         whole_block = of_products + self.matrix * OF_PAIR * pairs
         if way.recompute == NOTHING:
             kept = whole_block
-        if way.is_in_two:  # what gradients of weights need is all that products take, and give back
+        has_logits = way.last in way.numbers(stage)
+        logits = tokens * self.vocabulary / way.tensor * self.take("logit_bytes") * has_logits
+        if way.stages == 1:
+            state, gathered, activations = self._find_peak(way, kept, whole_block, logits)
+        elif way.is_in_two:  # what gradients of weights need is all that products take and give
             turns = way.find_turns(most=4 * way.stages)
             passes = turns.count_kept(stage, lambda number: self.blocks_of(way, number))
             activations = max(first * kept + second * of_products for first, second in passes)
         else:
             activations = self._count_kept_blocks(way, stage) * kept
-        if way.recompute != NOTHING:
-            activations += whole_block  # what the block that is computed anew keeps
-        has_logits = way.last in way.numbers(stage)
-        logits = tokens * self.vocabulary / way.tensor * self.take("logit_bytes") * has_logits
+        if way.stages > 1:
+            state, gathered = self._find_state(way, stage)
+            activations += logits
+            if way.recompute != NOTHING:
+                activations += whole_block  # what the block that is computed anew keeps
         rate = gpu.tflops["bfloat16"] * 1e6
         products = self._time_products(way, gpu)
         attended = 2 * way.micro * self.sequence**2 * self.width / (way.tensor * way.context)
@@ -382,7 +390,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return RankLoad(
             state=state,
             gathered=gathered,
-            activations=activations + logits,
+            activations=activations,
             block=block + cast,
             backwards=BACKWARD * (products + passed)
             + attention_backward
@@ -422,30 +430,83 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return forwards, ((CAST * out + TURNED * (into + out)) * tokens + weights) / rate
 
     def _find_state(self, way: Candidate, stage: int) -> tuple[float, float]:
-        """Return the bytes of a rank's weights, gradients and averages, and of what it gathers.
+        """Return the bytes of weights, gradients and averages of a stage, and of its copy.
 
         Both are of what all shards share, and of what each expert group has once. What a rank sends
-        of its shard is a part of what it gathers, and its part of the gradients one of its state:
-        FSDP2 and Megatron gather and scatter in place.
+        of its shard is a part of the copy, and its part of the gradients one of its state: FSDP2
+        and Megatron gather and scatter in place.
+        """
+        stepped, gradient = self._count_stepped(), self.take("gradient_bytes")
+        state, gathered = 0.0, float(self._count_exchanged(way))
+        for own, shards in zip(
+            self.parameters_of(way, stage), (way.shards, way.experts_shards), strict=True
+        ):
+            state += (stepped / shards + gradient) * own
+            gathered += 2 * own
+        return state, gathered
+
+    def _count_stepped(self) -> int:
+        """Return the bytes of a parameter that an optimizer steps, and of its averages."""
+        return self.take("weight_bytes") + 2 * self.take("average_bytes")
+
+    def _find_peak(
+        self, way: Candidate, kept: float, whole_block: float, logits: float
+    ) -> tuple[float, float, float]:
+        """Return what a rank of FSDP holds where it holds most, of state, gathered, activations.
+
+        That is one of these times of its last microbatch, as torch's FSDPMemTracker shows them:
+
+        - its loss: all activations, the logits, and the weights of the embedding and the logits;
+        - the backward pass of the last block, where gradients within it are made: the weights of
+          two blocks in bfloat16, and a quarter of its gradient in it;
+        - that of the one before, when the last one's gradient is in what is scattered;
+        - the end of one, where all of its gradient is in what is scattered too;
+        - the same of the first block, where the gradients of all others are there;
+        - where the gradients of the embedding and the logits are scattered, which is last;
+        - the step of the optimizer, which makes as much anew as one average is.
+
+        Gradients of an earlier microbatch are there from the beginning.
         """
         gradient = self.take("gradient_bytes")
-        stepped = self.take("weight_bytes") + 2 * self.take("average_bytes")
-        state, gathered = 0.0, float(self._count_exchanged(way))
-        for own, block, shards in zip(
-            self.parameters_of(way, stage),
+        stepped = grads = averages = late = 0.0
+        dims = zip(
+            self.parameters_of(way, 0),
             self.parameters_of_block(way),
             (way.shards, way.experts_shards),
+            (self.ends / way.tensor, 0.0),
             strict=True,
-        ):
-            if way.stages > 1:
-                state += (stepped / shards + gradient) * own
-                gathered += 2 * own
-            else:  # weights of two calls in bfloat16, and the gradient of one
-                state += (stepped + gradient) * own / shards
-                gathered += (4 + gradient) * way.together * block
-        if way.stages == 1:
-            gathered += (2 + gradient) * self.ends / way.tensor
-        return state, gathered
+        )
+        for own, of_block, shards, ends in dims:
+            stepped += self._count_stepped() * own / shards
+            averages += self.take("average_bytes") * own / shards
+            grads += gradient * own / shards
+            late += gradient * min(own, 2 * way.together * of_block + ends) / shards
+        block = way.together * sum(self.parameters_of_block(way))
+        ends = self.ends / way.tensor
+        feature = self.tokens_of(way) * self.hidden / way.tensor
+        inner = self.networks * self.inner / self.hidden
+        passed = whole_block * (way.recompute != NOTHING)
+        passed += 2 * feature * (3 * inner + 2)  # gradients within the network and around it
+        all_kept = self.layers * kept
+        is_repeated = way.turns > 1
+        before = stepped + grads * is_repeated
+        behind = stepped + (grads if is_repeated else grads - late)
+        root = 3 * ends  # weights in bfloat16, and the gradient of the logits' in it
+        within, behind_it = (4.5 + gradient) * block, (6 + gradient) * block
+        found = max(
+            (
+                (before, 2 * ends, all_kept + logits + 4 * feature),
+                (before, 4.5 * block + root, all_kept + passed),
+                (before, within + root, all_kept - kept + passed),
+                (before, behind_it + root, all_kept - kept),
+                (behind, within + root, kept + passed),
+                (behind, behind_it + root, kept),
+                (stepped + grads, (2 + gradient) * ends, 0.0),
+                (stepped + grads, averages, 0.0),
+            ),
+            key=sum,
+        )
+        return found[0], found[1] + self._count_exchanged(way), found[2]
 
     def _count_exchanged(self, way: Candidate) -> int:
         """Return the bytes that a rank sends of activations, and that come to it."""
@@ -534,7 +595,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         )
         rows = self.take("expert_rows") * self.active
         some = 2 * (2 + 2 * width + keys + inner + rows)
-        everything = 2 * (4 + 2 * width + 2 * keys + 3 * inner + rows)
+        gated = self.take("gated_rows") * inner
+        everything = 2 * (4 + 2 * width + 2 * keys + gated + rows)
         if way.products == FLOAT8 and self.take("float8_inputs"):
             norms = 1 if self.experts else 2  # a router takes the second in bfloat16
             everything += width - norms - inner - self.active
@@ -633,11 +695,13 @@ class Decoder(Struct, frozen=True, kw_only=True):
         )
         of_state = {"sums", "part", "sent", "ends_part", "ends_sent"}
         of_state |= {"grads"} if way.stages > 1 else set()
-        counted = {"state": 0, "gathered": 0, "activations": 0}  # what it holds by other names
+        counted = {"gathered": 0, "state": 0, "activations": 0}  # what it holds by other names
         for name, (size, _) in tensors.items():
             counted["state" if name.removeprefix("expert_") in of_state else "gathered"] += size
+        over = 0.0  # tensors of calls that are not there where most is held
         for name, size in counted.items():
-            held = getattr(found, name) - size
+            held = getattr(found, name) - size - over
+            over = max(0.0, -held)
             if held >= 1:
                 tensors[f"held_{name}"] = (int(held), "uint8")
         least = self.hold_least().load(way, gpu).held

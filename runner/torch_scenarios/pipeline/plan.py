@@ -376,7 +376,11 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
 def _tell_open(model: Decoder, products: set[str]) -> str:
     """Return what a model does not state of the code that trains it, and holds less by some."""
     of = {"expert_rows": model.experts > 0, "float8_inputs": FLOAT8 in products}
-    names = [name for name in RECIPE if getattr(model, name) is None and of.get(name, True)]
+    names = [
+        name
+        for name, (most, least) in RECIPE.items()
+        if getattr(model, name) is None and of.get(name, True) and most != least
+    ]
     stated = ", ".join(f"`{name}: {RECIPE[name][1]}`" for name in names)
     return (
         f"other code holds less, and a way is {TIGHT} too where that alone has room: state what is "

@@ -1,0 +1,176 @@
+"""What a rank of a planned step holds at most, and what torch's FSDPMemTracker says of a script.
+
+`python -m benchmarks.tracked_memory [NAME...]` prints a table in Markdown, in GiB. Both have the
+same sizes; the script (tests/record/scripts/tracked_decoder.py) is run by torch without memory.
+`_find_peak` was written with FIRST at hand; LATER were chosen before any of them was tracked, and
+forecast once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch_scenarios.cost.candidates import ALL, NOTHING, Candidate, Decoder
+from torch_scenarios.cost.topology import topology
+
+SCRIPT = Path(__file__).parents[1] / "tests" / "record" / "scripts" / "tracked_decoder.py"
+#: sizes of the model and the way that are not those of Llama 3 8B on eight GPUs with 4 layers
+PLAIN: dict[str, Any] = {
+    "layers": 4,
+    "hidden": 4096,
+    "inner": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "micro": 1,
+    "turns": 1,
+    "replicas": 1,
+    "shards": 8,
+    "recompute": False,
+}
+OF_70B = {"hidden": 8192, "inner": 28672, "heads": 64}
+OF_13B = {"hidden": 5120, "inner": 13824, "heads": 40, "kv_heads": 40, "vocabulary": 32000}
+OF_3B = {"hidden": 3072, "inner": 8192, "heads": 24}
+OF_1B = {"hidden": 2048, "inner": 5632, "heads": 16, "kv_heads": 16, "vocabulary": 32000}
+#: flags of the script, and what a model says for the same
+FLAGS: dict[str, dict[str, int]] = {
+    "plain-gate": {"gated_rows": 4},
+    "bfloat16-loss": {"logit_bytes": 6},
+    "bfloat16-model": {"weight_bytes": 2, "gradient_bytes": 2, "average_bytes": 2},
+}
+FIRST: dict[str, dict[str, Any]] = {
+    "4 layers of 8B": {},
+    "4 layers of 8B, recomputed": {"recompute": True},
+    "16 layers of 8B, few words": {"layers": 16, "vocabulary": 8192},
+    "16 layers, few words, recomputed": {"layers": 16, "vocabulary": 8192, "recompute": True},
+    "16 layers, few words, HSDP 2 x 4": {
+        "layers": 16,
+        "vocabulary": 8192,
+        "replicas": 2,
+        "shards": 4,
+    },
+    "Llama 3 8B": {"layers": 32},
+    "Llama 3 8B, recomputed": {"layers": 32, "recompute": True},
+    "8 layers of 70B, 64 GPUs": {**OF_70B, "layers": 8, "sequence": 4096, "shards": 64},
+    "8 layers of 70B, 64 GPUs, recomputed": {
+        **OF_70B,
+        "layers": 8,
+        "sequence": 4096,
+        "shards": 64,
+        "recompute": True,
+    },
+    "24 layers of 1B, 4 sequences": {
+        **OF_1B,
+        "layers": 24,
+        "sequence": 2048,
+        "micro": 4,
+        "shards": 4,
+    },
+    "8 layers of 8B, 512 tokens, 4 GPUs": {
+        "layers": 8,
+        "vocabulary": 32000,
+        "sequence": 512,
+        "shards": 4,
+    },
+    "8 layers of 8B, 512 tokens, 2 GPUs, recomputed": {
+        "layers": 8,
+        "vocabulary": 32000,
+        "sequence": 512,
+        "shards": 2,
+        "recompute": True,
+    },
+}
+LATER: dict[str, dict[str, Any]] = {
+    "16 layers of 8B, 2 x 4096, 16 GPUs": {
+        "layers": 16,
+        "sequence": 4096,
+        "micro": 2,
+        "shards": 16,
+    },
+    "28 layers of 3B, recomputed": {**OF_3B, "layers": 28, "sequence": 4096, "recompute": True},
+    "20 layers of 13B, 32 GPUs": {**OF_13B, "layers": 20, "sequence": 4096, "shards": 32},
+    "10 layers of 70B, 128 GPUs, recomputed": {
+        **OF_70B,
+        "layers": 10,
+        "shards": 128,
+        "recompute": True,
+    },
+    "22 layers of 1B, HSDP 4 x 4": {
+        **OF_1B,
+        "layers": 22,
+        "sequence": 4096,
+        "replicas": 4,
+        "shards": 4,
+    },
+    "8 layers of 8B, 3 microbatches": {"layers": 8, "turns": 3},
+    "16 layers of 13B, 4 microbatches, recomputed": {
+        **OF_13B,
+        "layers": 16,
+        "sequence": 2048,
+        "turns": 4,
+        "recompute": True,
+    },
+    "16 layers of 8B in bfloat16": {"layers": 16, "flags": ["bfloat16-model"]},
+    "16 layers of 8B, loss in bfloat16": {"layers": 16, "flags": ["bfloat16-loss"]},
+    "16 layers of 8B, plain gate": {"layers": 16, "flags": ["plain-gate"]},
+}
+
+
+def plan_case(case: dict[str, Any]) -> float:
+    """Return what a rank holds by the plan, in bytes."""
+    sizes = {**PLAIN, **case}
+    ranks = sizes["replicas"] * sizes["shards"]
+    names = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary", "sequence")
+    code: dict[str, int] = {}
+    for flag in sizes.get("flags", ()):
+        code |= FLAGS[flag]
+    model = Decoder(
+        batch=ranks * sizes["micro"] * sizes["turns"],
+        **{name: sizes[name] for name in names},
+        **code,
+    )
+    way = Candidate(
+        stages=1,
+        tensor=1,
+        recompute=ALL if sizes["recompute"] else NOTHING,
+        **{name: sizes[name] for name in ("replicas", "shards", "micro", "turns")},
+    )
+    gpu = topology("h100-8x400g").gpu
+    assert gpu is not None
+    return model.load(way, gpu).held
+
+
+def track_case(case: dict[str, Any]) -> float:
+    """Return what torch's tracker says, in bytes."""
+    sizes = {**PLAIN, **case}
+    words = [*(["--recompute"] * sizes.pop("recompute"))]
+    words += [f"--{flag}" for flag in sizes.pop("flags", ())]
+    words += [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found["Total"]
+
+
+def main() -> None:
+    """Print a line for each case that is asked for, all if none is."""
+    print("| step | tracked | planned | off by |", "|---" * 4 + "|", sep="\n")
+    for cases in (FIRST, LATER):
+        for name, case in cases.items():
+            if len(sys.argv) < 2 or any(asked in name for asked in sys.argv[1:]):
+                tracked, planned = track_case(case), plan_case(case)
+                print(
+                    f"| {name} | {tracked / 2**30:.2f} | {planned / 2**30:.2f} "
+                    f"| {planned / tracked - 1:+.1%} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

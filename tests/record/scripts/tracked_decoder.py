@@ -1,0 +1,152 @@
+"""A decoder like Llama under FSDP2, whose memory torch tracks: `--layers`, `--shards`, `--turns`.
+
+No tensor has memory. Norms are LayerNorm, which is one kernel on a CPU too, and keeps what a fused
+RMSNorm does. What is printed is what one rank holds at most in its second step's last
+microbatch, in bytes.
+"""
+
+import argparse
+import functools
+import json
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.checkpoint import checkpoint
+
+parser = argparse.ArgumentParser()
+for name, value in (
+    *(("layers", 4), ("hidden", 4096), ("inner", 14336), ("heads", 32), ("kv_heads", 8)),
+    *(("vocabulary", 128256), ("micro", 1), ("sequence", 8192), ("turns", 1)),
+    *(("replicas", 1), ("shards", 8)),
+):
+    parser.add_argument(f"--{name}", type=int, default=value)
+for flag in ("recompute", "plain-gate", "bfloat16-loss", "bfloat16-model"):
+    parser.add_argument(f"--{flag}", action="store_true")
+asked = parser.parse_args()
+
+
+class Gate(torch.autograd.Function):
+    """silu(gate) * other as one kernel, which keeps both and nothing between."""
+
+    @staticmethod
+    def forward(ctx, gate, other):
+        ctx.save_for_backward(gate, other)
+        return F.silu(gate) * other
+
+    @staticmethod
+    def backward(ctx, grad):
+        gate, other = ctx.saved_tensors
+        part = torch.sigmoid(gate)
+        return grad * other * part * (1 + gate * (1 - part)), grad * F.silu(gate)
+
+
+class Block(nn.Module):
+    """Attention with grouped keys, and a gated network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = asked.hidden // asked.heads
+        linear = functools.partial(nn.Linear, bias=False)
+        self.query = linear(asked.hidden, asked.hidden)
+        self.key = linear(asked.hidden, asked.kv_heads * self.size)
+        self.value = linear(asked.hidden, asked.kv_heads * self.size)
+        self.out = linear(asked.hidden, asked.hidden)
+        self.gate = linear(asked.hidden, asked.inner)
+        self.up = linear(asked.hidden, asked.inner)
+        self.down = linear(asked.inner, asked.hidden)
+        self.before = nn.LayerNorm(asked.hidden, bias=False)
+        self.between = nn.LayerNorm(asked.hidden, bias=False)
+
+    def forward(self, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        rows = self.before(x)
+        query, key, value = (
+            each(rows).unflatten(-1, (-1, self.size)) for each in (self.query, self.key, self.value)
+        )
+        query, key = rotate(query, turn), rotate(key, turn)
+        attended = F.scaled_dot_product_attention(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            is_causal=True,
+            enable_gqa=asked.kv_heads < asked.heads,
+        )
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        rows = self.between(x)
+        gate, other = self.gate(rows), self.up(rows)
+        joined = F.silu(gate) * other if asked.plain_gate else Gate.apply(gate, other)
+        return x + self.down(joined)
+
+
+def rotate(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """Turn pairs of features by their positions, in float32."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(3).type_as(x)
+
+
+class Model(nn.Module):
+    """An embedding, blocks, and the logits of a vocabulary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(asked.vocabulary, asked.hidden)
+        self.blocks = nn.ModuleList(Block() for _ in range(asked.layers))
+        self.norm = nn.LayerNorm(asked.hidden, bias=False)
+        self.logits = nn.Linear(asked.hidden, asked.vocabulary, bias=False)
+
+    def forward(self, ids: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for block in self.blocks:
+            if asked.recompute:
+                x = checkpoint(block, x, turn, use_reentrant=False)
+            else:
+                x = block(x, turn)
+        return self.logits(self.norm(x))
+
+
+def train(turns: int) -> None:
+    """Take so many microbatches, without a step of the optimizer."""
+    for _ in range(turns):
+        ids = torch.randint(0, asked.vocabulary, (asked.micro, asked.sequence))
+        logits = model(ids, turn).flatten(0, 1)
+        if not asked.bfloat16_loss:
+            logits = logits.float()
+        loss = F.cross_entropy(logits, ids.flatten())
+        del logits
+        loss.backward()
+
+
+world = asked.replicas * asked.shards
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+if asked.replicas > 1:
+    shape, dims = (asked.replicas, asked.shards), ("replicate", "shard")
+else:
+    shape, dims = (world,), ("shard",)
+mesh = init_device_mesh("cpu", shape, mesh_dim_names=dims)
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+with FakeTensorMode():
+    torch.set_default_dtype(torch.bfloat16 if asked.bfloat16_model else torch.float32)
+    model = Model()
+    torch.set_default_dtype(torch.float32)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+    angles = torch.ones(asked.sequence, asked.hidden // asked.heads // 2)
+    turn = torch.polar(angles, angles)[None, :, None]
+    train(1)
+    optimizer.step()
+    optimizer.zero_grad()
+    train(asked.turns - 1)  # torch tracks one pass of each module
+    tracker = FSDPMemTracker(model, optimizer)
+    with tracker:
+        train(1)
+        optimizer.step()
+    (found,) = tracker.get_tracker_snapshot("peak").values()
+print(json.dumps({str(getattr(kind, "value", kind)): size for kind, size in found.items()}))

@@ -1,0 +1,19 @@
+"""The memory of a planned step is what torch's own tracker says of a script of the same sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.tracked_memory import FIRST, LATER, plan_case, track_case
+
+CASES = {**FIRST, **LATER}
+#: one whose loss is what takes most, and one whose backward pass is
+QUICK = ("4 layers of 8B", "8 layers of 8B, 512 tokens, 4 GPUs")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[] if each in QUICK else pytest.mark.nightly) for each in CASES],
+)
+def test_memory_is_what_torch_tracks(name: str) -> None:
+    assert plan_case(CASES[name]) == pytest.approx(track_case(CASES[name]), rel=0.05)
