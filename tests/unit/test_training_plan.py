@@ -780,6 +780,23 @@ def test_a_plan_says_that_no_step_was_measured_on_such_a_gpu(
     assert any(words in line for line in lines) is not compared
 
 
+def test_a_plan_says_where_groups_are_parts_of_two_racks(tmp_path: Path) -> None:
+    """Of 72 GPUs of a rack, groups of 32 that share experts fill two and a part of a third."""
+    asked = way(stages=2, shards=64, expert=32, turns=2)
+    model = replace(MIXED, experts=32, batch=128)
+    lines = {}
+    for name in ("gb200-nvl72", "gb200-nvl72-64"):
+        machine = topology(name)
+        assert machine.gpu is not None
+        step = weigh_candidate(model, asked, machine, machine.gpu, tmp_path / name)
+        found = TrainingPlan(steps=(step,), looked_at=1, too_large=0, node=machine.node_ranks or 0)
+        lines[name] = [line for line in plan_lines(model, found) if "parts of two" in line]
+    assert lines["gb200-nvl72-64"] == []
+    (line,) = lines["gb200-nvl72"]
+    assert "some groups of 32 that share experts" in line
+    assert "`node: {ranks: 64}`" in line
+
+
 def test_a_plan_says_what_of_its_ways_is_not_planned_or_is_far_off(tmp_path: Path) -> None:
     pipeline, shards = (
         weigh_candidate(TINY, each, topology(MACHINE), gpu(), tmp_path)

@@ -114,7 +114,8 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     nothing of it.
     `long` are pipelines that fit and were not weighed, for they have many microbatches; `estimates`
     names the quickest of them and of the others, with the microseconds that an estimate gives them.
-    `is_compared` says whether a published step was measured on a GPU of the machine's kind, `gpu`.
+    `is_compared` says whether a published step was measured on a GPU of the machine's kind, `gpu`,
+    of which a node has `node`.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -125,6 +126,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     estimates: tuple[tuple[str, float], ...] = ()
     is_compared: bool = True
     gpu: str = ""
+    node: int = 0
 
 
 def plan(
@@ -191,6 +193,7 @@ def plan(
         else (),
         is_compared=_is_compared(machine),
         gpu=machine.tuner.gpu if machine.tuner else "",
+        node=machine.node_ranks or 0,
     )
 
 
@@ -365,12 +368,29 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             "after each round of microbatches is not planned, nor are interleaved zero bubble "
             "and DualPipe"
         )
+    stated += _tell_parted(found)
     if found.gpu == AMPERE and any(step.way.recompute == ALL for step in found.steps):
         stated.append(
             "on A100 steps that recompute everything took 0.84 to 0.91 times their forecast, as "
             "2 projects published them, and 1.02 to 1.12 times it, as Megatron's paper of 2021 did"
         )
     return [*lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
+
+
+def _tell_parted(found: TrainingPlan) -> list[str]:
+    """Return a line for groups of which some are whole in a node, and others in parts of two."""
+    lines = {}
+    for way in (step.way for step in found.steps):
+        for what, size in (("experts", way.expert), ("a sequence", way.context)):
+            span = size * way.tensor
+            if size > 1 and found.node < way.ranks and found.node % span and span % found.node:
+                whole = 1 << (found.node.bit_length() - 1)
+                lines[what, size] = (
+                    f"a node has {found.node} ranks, so that some groups of {size} that share "
+                    f"{what} are parts of two: a topology with `node: {{ranks: {whole}}}` has "
+                    "them whole"
+                )
+    return list(lines.values())
 
 
 def _tell_open(model: Decoder, products: set[str]) -> str:
