@@ -354,7 +354,7 @@ def test_dumps_of_faulthandler_without_a_rank_are_of_one_process_each(tmp_path: 
     assert "rank 0: in barrier (ckpt.py:44)" in found.output
     assert "rank 1: in all_gather_object (eval.py:12)" in found.output
     alone = judged(tmp_path, MIDDLE)
-    assert "of 1 ranks" in alone.output
+    assert "of 1 rank\n" in alone.output
     assert "rank 0: in barrier (ckpt.py:44)" in alone.output
 
 
@@ -588,3 +588,83 @@ def test_ranks_that_gloo_cannot_connect_are_named(tmp_path: Path) -> None:
     assert "GLOO_SOCKET_IFNAME" in found
     all_there = log.replace("to 1 peer", "to 3 peer")
     assert "connected to" not in judged(tmp_path, all_there).output
+
+
+ERROR_FILE = """\
+{"message": {"message": "RuntimeError: no rows", "extraInfo": {"py_callstack": "Traceback (most \
+recent call last):\\n  File \\"/a/site-packages/torch/x.py\\", line 3, in f\\n  File \
+\\"/app/train.py\\", line 40, in main\\nRuntimeError: no rows\\n", "timestamp": "17"}}}
+"""
+ROOT_CAUSE = """\
+Failures:
+[1]:
+  rank      : 5 (local_rank: 1)
+  exitcode  : -15 (pid: 142)
+  traceback : Signal 15 (SIGTERM) received by PID 142
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 7 (local_rank: 3)
+  exitcode  : 1 (pid: 144)
+  error_file: /tmp/x/error.json
+  traceback : Traceback (most recent call last):
+    File "/app/train.py", line 88, in main
+      batch = next(rows)
+  StopIteration
+
+============================================================
+"""
+DUPLICATE = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/app/train.py", line 150, in main
+[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:3690, internal error
+[rank0]: ncclInternalError: Internal check failed.
+[rank0]: Last error:
+[rank0]: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000
+"""
+UNREACHED = (
+    "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while "
+    "trying to connect to (node1, 29500).\n"
+)
+TAKEN = (
+    "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - "
+    "Address already in use).\n"
+)
+UNUSED = (
+    "[rank1]: RuntimeError: Expected to have finished reduction in the prior iteration\n"
+    "[rank1]: Parameter indices which did not receive grad for rank 1: 4 5\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "said"),
+    [
+        (
+            ERROR_FILE,
+            "error.json",
+            ["the rank of this file raises RuntimeError: no rows (train.py"],
+        ),
+        (ROOT_CAUSE, "job.log", ["rank 7 raises StopIteration (train.py:88)"]),
+        (
+            DUPLICATE,
+            "job.log",
+            ["rank 0 and rank 1 both on CUDA device 1000 (train.py:150)", "set_"],
+        ),
+        (UNREACHED, "job.log", ["a rank has not reached node1:29500 within 600 s", "MASTER_ADDR"]),
+        (TAKEN, "job.log", ["port 29500 is already in use", "ss -ltnp 'sport = :29500'"]),
+        (UNUSED, "job.log", ["parameters 4 5 of DDP have no gradient on rank 1"]),
+    ],
+)
+def test_what_torch_writes_of_an_error_is_read(
+    tmp_path: Path, log: str, name: str, said: list[str]
+) -> None:
+    found = judged(tmp_path, log, name)
+    assert found.exit_code == 1, found.output
+    assert [words for words in said if words not in found.output] == []
+
+
+def test_the_rank_that_has_raised_is_looked_at_first(tmp_path: Path) -> None:
+    log = "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n" + watchdog(0, 9, "ALLREDUCE")
+    found = judged(tmp_path, log).output
+    assert found.index("rank 3 raises torch.OutOfMemoryError") < found.index("rank 0 waits in")
+    assert "look at rank 3 first" in found

@@ -583,7 +583,8 @@ def _is_dump(path: Path) -> bool:
     """Whether a file may be a dump of the flight recorder: a pickle, or JSON with its entries."""
     with path.open("rb") as file:
         head = file.read(1 << 16).lstrip()
-    return head[:1] == b"\x80" or (head[:1] == b"{" and b'"communicators"' not in head)
+    is_printed = b'"communicators"' in head or b'"py_callstack"' in head
+    return head[:1] == b"\x80" or (head[:1] == b"{" and not is_printed)
 
 
 def _import_log(path: Path, *, quiet: bool) -> NoReturn:
@@ -593,9 +594,9 @@ def _import_log(path: Path, *, quiet: bool) -> NoReturn:
     except ScenarioError as error:
         refuse(error)
     found = find_in_log(log)
-    click.echo(
-        clean(f"{'FAILED' if found else 'INCONCLUSIVE':12} {path}  of {len(log.ranks)} ranks")
-    )
+    ranks = len(log.ranks)
+    of = f"  of {ranks} rank{'s' * (ranks != 1)}" if ranks else ""
+    click.echo(clean(f"{'FAILED' if found else 'INCONCLUSIVE':12} {path}{of}"))
     for line in () if quiet else log_lines(log):
         click.echo(clean(f"  {line}"))
     for each in () if quiet else found:

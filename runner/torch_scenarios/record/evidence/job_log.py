@@ -12,6 +12,8 @@ Each of these says a part::
     srun: error: node12: task 5: Out Of Memory                                     who was killed
     ... Received a dump signal ... Last enqueued NCCL work: 21, last completed ...: 21    who idles
     Stack trace of the failed collective:  #0 broadcast from ...                   who called it
+    The client socket has timed out ... while trying to connect to (node1, 29500)  who is not there
+    {"message": {"message": "...", "extraInfo": {"py_callstack": "..."}}}      torchrun's error file
     [Gloo] Rank 3 is connected to 1 peer ranks. Expected number ... is : 3         who is alone
 
 A log is data of a stranger: it is read with a bound, as text of any bytes, and nothing that it
@@ -111,6 +113,17 @@ _CONNECTED = re.compile(
     r"\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks\. Expected number of connected peer "
     r"ranks is : (\d+)"
 )
+#: what NCCL says last, a line behind the error; and which gradients DDP waits for
+_LAST_ERROR = "Last error:"
+_UNUSED = re.compile(r"Parameter indices which did not receive grad for rank (\d+): ([\d ]+)")
+#: a traceback in torchrun's table, and the line that ends it
+_TABLE_TRACEBACK = re.compile(r"^\s*traceback\s*: Traceback")
+_RULE = re.compile(r"^(?:-{20,}|={20,})$")
+#: a rank that does not reach the store, or finds its port taken
+_UNREACHED = re.compile(
+    r"client socket has timed out after (\d+)ms .* to \(([^,()]{1,200}), (\d+)\)"
+)
+_TAKEN = re.compile(r"failed to bind to \S*?:(\d+) \(errno: \d+ - Address already in use\)")
 #: what TORCH_DISTRIBUTED_DEBUG=DETAIL says of two ranks that meet
 _MISMATCH = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), "
@@ -163,6 +176,14 @@ class JobLog(Struct, kw_only=True):
     halted: dict[int, int] = field(default_factory=dict)
     #: where each rank called what has timed out
     called: dict[int, RankStack] = field(default_factory=dict)
+    #: the numbers of parameters whose gradient DDP has waited for
+    unused: dict[int, str] = field(default_factory=dict)
+    #: what the rank of torchrun's file of an error has raised
+    file_error: str = ""
+    #: the store that a rank has not reached: its host and port, and for how many seconds
+    unreached: tuple[str, int, float] | None = None
+    #: a port that another process listens on
+    taken: int | None = None
     #: to how many other ranks Gloo has connected a rank, of how many
     connected: dict[int, tuple[int, int]] = field(default_factory=dict)
     stacks: dict[int, RankStack] = field(default_factory=dict)
@@ -177,7 +198,8 @@ class JobLog(Struct, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether nothing that is known was in it."""
-        return not (self.ranks or self.communicators or self.local_end)
+        others = (self.local_end, self.file_error, self.unreached, self.taken)
+        return not (self.ranks or self.communicators or any(others))
 
     @property
     def ranks(self) -> list[int]:
@@ -202,6 +224,7 @@ def read_job_log(path: Path) -> JobLog:
     _read_ends(lines, found)
     _read_words(lines, found)
     found.communicators = list(_communicators(content, lines))
+    found.file_error = _read_error_file(content)
     if found.is_empty:
         words = (
             "nothing that is known is in it: no line of NCCL's watchdog, table of torchrun, stack "
@@ -293,6 +316,7 @@ def _read_calls(lines: Sequence[str], found: JobLog) -> None:
 
 def _read_table(lines: Sequence[str], found: JobLog) -> None:
     rank, is_root = None, False
+    traceback: list[str] = []
     for line in lines:
         is_root = is_root or _ROOT_CAUSE.search(line) is not None
         named, code = _FAILED_RANK.match(line), _EXIT_CODE.match(line)
@@ -302,19 +326,56 @@ def _read_table(lines: Sequence[str], found: JobLog) -> None:
             found.ends[rank] = int(code[1][:6])
             if is_root and found.first_end is None:
                 found.first_end = rank
-            rank = None
+        elif rank is not None and _TABLE_TRACEBACK.match(line):
+            traceback = [line]
+        elif traceback and rank is not None and _RULE.match(line):
+            if error := _tell_traceback(traceback):
+                found.errors.setdefault(rank, error)
+            rank, traceback = None, []
+        elif traceback:
+            traceback.append(line)
+
+
+def _tell_traceback(lines: Sequence[str]) -> str:
+    """Return the error of a traceback, with the innermost line of the user's own files."""
+    place = ""
+    for line in lines:
+        frame = _PLACE.match(line)
+        if frame is not None and "/torch/" not in frame[1] and "/site-packages/" not in frame[1]:
+            place = f" ({Path(frame[1]).name}:{frame[2]})"
+    error = next((each.strip() for each in reversed(lines) if each.strip()), "")
+    return clean_line(f"{error[:2000]}{place}") if error else ""
+
+
+def _read_error_file(content: bytes) -> str:
+    """Return what torchrun's file of an error says, where a log is one."""
+    try:
+        document = decode_json(content) if content.lstrip()[:1] == b"{" else None
+    except DocumentError:
+        return ""
+    given = document.get("message") if isinstance(document, dict) else None
+    if not isinstance(given, dict):
+        return clean_line(given[:2000]) if isinstance(given, str) else ""
+    extra = given.get("extraInfo")
+    stack = extra.get("py_callstack") if isinstance(extra, dict) else None
+    lines = stack.splitlines() if isinstance(stack, str) else [str(given.get("message", ""))]
+    return _tell_traceback([each[:MOST_LINE] for each in lines])
 
 
 def _read_errors(lines: Sequence[str], found: JobLog) -> None:
     """Read the tracebacks that a rank's prefix stands before; the first of each rank counts."""
     places: dict[int, str] = {}
     frames: dict[int, list[StackFrame]] = {}
+    last: set[int] = set()
     for line in lines:
         world = _WORLD_RANK.search(line, 0, MOST_PREFIX)
         rank = None if world is None else _rank_of(world[1])
-        if world is None or rank is None or rank in found.errors:
+        if world is None or rank is None:
             continue
         text = line[world.end() :].removeprefix(" ")
+        if rank in found.errors:
+            _read_last(text, rank, last, found.errors)
+            continue
         place = _PLACE.match(text)
         error = _ERROR.match(text)
         if _TRACEBACK.search(text):
@@ -332,6 +393,23 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
                 found.raised[rank] = RankStack(rank=rank, frames=own)
     if _have_all_waited(found):  # where each raised is where it waited
         found.stacks = {**found.stacks, **found.raised}
+
+
+def _read_last(text: str, rank: int, last: set[int], errors: dict[int, str]) -> None:
+    """Read what NCCL says last of an error: it is a line behind `Last error:`, on `last` ranks."""
+    if rank in last and text.strip():
+        errors[rank] = _join_last(errors[rank], text)
+        last.discard(rank)
+    elif text.startswith(_LAST_ERROR):
+        last.add(rank)
+
+
+def _join_last(error: str, text: str) -> str:
+    """Return an error with what NCCL says last, before its place."""
+    words, bracket, place = error.rpartition(" (")
+    if not bracket or ".py:" not in place:
+        words, place = error, ""
+    return clean_line(f"{words}: {text.strip()[:500]}" + (f" ({place}" if place else ""))
 
 
 def _have_all_waited(log: JobLog) -> bool:
@@ -365,8 +443,20 @@ def _read_words(lines: Sequence[str], found: JobLog) -> None:
                 found.mismatch.setdefault(int(one[:9]), (int(number[:12]), words))
         elif (halted := _HALTED.search(line)) is not None:
             found.halted.setdefault(int(halted[1][:9]), int(halted[2][:9]))
-        elif (joined := _CONNECTED.search(line)) is not None:
-            found.connected[int(joined[1][:9])] = (int(joined[2][:9]), int(joined[3][:9]))
+        else:
+            _read_connections(line, found)
+
+
+def _read_connections(line: str, found: JobLog) -> None:
+    """Read what Gloo, DDP and a store say of who is there."""
+    if (joined := _CONNECTED.search(line)) is not None:
+        found.connected[int(joined[1][:9])] = (int(joined[2][:9]), int(joined[3][:9]))
+    elif (unused := _UNUSED.search(line)) is not None:
+        found.unused.setdefault(int(unused[1][:9]), unused[2][:200].strip())
+    elif (lost := _UNREACHED.search(line)) is not None:
+        found.unreached = (clean_line(lost[2]), int(lost[3][:9]), int(lost[1][:12]) / 1000)
+    elif (taken := _TAKEN.search(line)) is not None:
+        found.taken = int(taken[1][:9])
 
 
 def _read_ends(lines: Sequence[str], found: JobLog) -> None:
@@ -465,6 +555,13 @@ _ADVICE = (
         ),
     ),
     (
+        re.compile(r"Duplicate GPU detected"),
+        (
+            "give each rank a GPU of its own before `init_process_group`: "
+            "`torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`."
+        ),
+    ),
+    (
         re.compile(r"illegal memory access|device-side assert"),
         "a kernel of this rank failed before: run with CUDA_LAUNCH_BLOCKING=1 to see which.",
     ),
@@ -535,10 +632,20 @@ def _absent(log: JobLog) -> Iterator[Finding]:
 
 def _ends(log: JobLog) -> Iterator[Finding]:
     own = {rank: words for rank, words in log.errors.items() if not _LOST.search(words)}
-    for rank, words in sorted(own.items()):
-        fix = _advice(words)
-        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
     first = log.first_end
+    if log.file_error:
+        fix = _advice(log.file_error)
+        yield _make_finding(
+            "outcome_differs", f"the rank of this file raises {log.file_error}", [], fix=fix
+        )
+    for rank, words in sorted(own.items(), key=lambda each: (each[0] != first, each[0])):
+        fix = _advice(words)
+        notes = []
+        if rank in log.unused:
+            notes = [
+                Clause(f"parameters {log.unused[rank]} of DDP have no gradient on rank {rank}")
+            ]
+        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], notes, fix)
     if first is not None and first not in own and not _has_cause(log, first):
         code = log.ends[first]
         more = f"; it raised {log.errors[first]}" if first in log.errors else ""
@@ -566,6 +673,21 @@ def _has_cause(log: JobLog, rank: int) -> bool:
 
 
 def _find_lost(log: JobLog) -> Iterator[Finding]:
+    if log.taken is not None:
+        words = f"port {log.taken} is already in use by another process"
+        fix = (
+            f"end what `ss -ltnp 'sport = :{log.taken}'` shows (a rank of an earlier job), or take "
+            "another MASTER_PORT; `torchrun --standalone` takes a free one."
+        )
+        yield _make_finding("outcome_differs", words, [], fix=fix)
+    if log.unreached is not None and not log.errors:
+        host, port, seconds = log.unreached
+        words = f"a rank has not reached {host}:{port} within {seconds:.4g} s, where the store is"
+        fix = (
+            "let MASTER_ADDR be the node of rank 0 as the others resolve it, and its port be open; "
+            "the process there may have ended: `scenario doctor` looks at each."
+        )
+        yield _make_finding("missing_participant", words, [], fix=fix)
     for rank, words in sorted(log.errors.items())[:1]:
         fix = _advice(words)
         yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
@@ -718,10 +840,12 @@ def _report_wait(
         )
     elif silent and work.ranks != len(at):
         words += f"; of {ranks_text(silent)} the watchdog says nothing"
-        who = ranks_text(sorted(log.halted) or silent)
+        gone = [rank for rank in silent if rank in log.errors or rank in log.ends]
+        first = gone or sorted(log.halted)
+        who = ranks_text(first or silent) + " first" * bool(first)
         fix = (
-            f"look at {who}{' first' * bool(log.halted)}: one that never came to {what}, died or "
-            "is slow; `scenario hang` on its machine shows where it is."
+            f"look at {who}: one that never came to {what}, died or is slow; `scenario hang` on "
+            "its machine shows where it is."
         )
     elif log.is_peer_lost or len(at) == 1:
         lost = "NCCL lost its connection to another rank, " if log.is_peer_lost else ""
