@@ -288,7 +288,7 @@ def _explain_argument(
     if finding.diagnosis == "group_creation" and not parting.missing:
         return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
-        return find_argument(parting, folder)
+        return find_argument(parting, records, folder)
     if finding.diagnosis == "shape_mismatch":
         objects = find_objects(DecidedParting(parting, records, folder))
         if objects is not None:

@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
@@ -29,7 +30,9 @@ _POSITIONS = {
 }
 
 
-def find_argument(parting: Parting, folder: str) -> Reason | None:
+def find_argument(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
     """Return the line that sets the root that ranks pass in one line; None where none is seen."""
     frames = next((at for _, at in parting.sides), ())
     for file, line, _ in frames[:1]:
@@ -48,6 +51,11 @@ def find_argument(parting: Parting, folder: str) -> Reason | None:
             f"let `{text}` ({place}) be the same rank of the world on all ranks; "
             "`dist.get_global_rank(group, 0)` is the first of a group."
         )
+        parted = DecidedParting(parting, records, folder)
+        held, chosen = tell_contents(parted, (file, line), value) if not set_at else ("", "")
+        if chosen:
+            words += f", which {held.partition('` ')[2]}"
+            fix = f"let all ranks take {chosen} the same way: {fix}"
         return Clause(words), fix
     return None
 
