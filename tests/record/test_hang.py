@@ -155,9 +155,9 @@ def test_ranks_that_a_script_starts_itself_have_the_numbers_that_it_gave(
     assert [(each.rank, each.world_size) for each in found] == [(0, 3), (2, 3)]
     assert found[0].pid > found[1].pid  # rank 2 was started first
     assert [each.rank for each in without] == [0, 1]
-    code, said = ran("--pid", str(os.getpid()))
+    code, said = ran("--pid", str(running.pid))
     assert code == 5
-    assert f"process {os.getpid()} has started no process of Python" in said
+    assert f"process {running.pid} has started no process of Python" in said
 
 
 def test_no_job_is_no_finding() -> None:
