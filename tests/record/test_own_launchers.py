@@ -125,6 +125,55 @@ def main():
 
 main()
 """
+#: a framework's worker, which is sent the function that it runs as a rank, by value as Ray does
+WORKER = """\
+import marshal
+import os
+import sys
+import types
+
+with open(sys.argv[1], "rb") as sent:
+    code = marshal.load(sent)
+names = {"__builtins__": __builtins__, "__name__": "sent"}
+exec("import torch\\nimport torch.distributed as dist", names)
+types.FunctionType(code, names)(int(os.environ["RANK"]))
+"""
+SENDS = """\
+import marshal
+import os
+import socket
+import subprocess
+import sys
+
+import kit
+
+
+def loop(rank):
+    dist.init_process_group("gloo")
+    for epoch in range(2):
+        if WRONG:
+            dist.all_reduce(torch.ones(1))
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with open("sent", "wb") as sent:
+        marshal.dump(loop.__code__, sent)
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    command = [sys.executable, kit.__file__.replace("__init__", "worker"), "sent"]
+    ranks = [
+        subprocess.Popen(command, env={**os.environ, **own, "RANK": str(rank)}) for rank in (0, 1)
+    ]
+    for each in ranks:
+        each.wait()
+
+
+main()
+"""
 UNDER_TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 
 
@@ -158,6 +207,25 @@ def test_ranks_that_rank_0_starts_are_of_one_record(
     assert done.returncode == is_wrong, done.stdout
     assert re.search(rf"^{verdict} .*train\.py  2 ranks", done.stdout, re.MULTILINE)
     assert ("`if step % self.log_every == 0` (train.py:28)" in done.stdout) is is_wrong, done.stdout
+
+
+@pytest.mark.parametrize("is_wrong", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_function_that_a_worker_is_sent_has_its_if(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_wrong: bool
+) -> None:
+    package = tmp_path / "installed" / "kit"
+    package.mkdir(parents=True)
+    (package.parent / "kit-1.0.dist-info").mkdir()
+    (package / "__init__.py").touch()
+    (package / "worker.py").write_text(WORKER, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.chdir(tmp_path)
+    condition = "rank == 0" if is_wrong else "epoch == 0"
+    done = recorded(tmp_path, SENDS.replace("WRONG", condition))
+    assert done.returncode == is_wrong, done.stdout
+    verdict = "FAILED" if is_wrong else "PASSED"
+    assert re.search(rf"^{verdict} +train\.py  2 ranks", done.stdout, re.MULTILINE), done.stdout
+    assert ("rank 0 alone goes into `if rank == 0` (train.py:13)" in done.stdout) is is_wrong
 
 
 @pytest.mark.nightly

@@ -1775,6 +1775,7 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
             "host": socket.gethostname(),
             "launch": launch(),
             "mode": "attached",
+            **(decision.of_script.program if decision.of_script is not None else {}),
         },
     )
     watch_claims(recorder, recorder.dist.distributed_c10d, recorder.dist, lambda _: None)

@@ -120,6 +120,8 @@ class Decisions:
     def __init__(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
         """Know no place; `describe` gives an error's words and where it was raised."""
         self.places: list[DecisionPlace] = []
+        #: `argv` and `cwd` of the program that sends its functions here, where one does
+        self.program: dict[str, Any] = {}
         #: number of a place -> how often yes, how often no, what it read last; an `if` that led in
         #: and then did not keeps what it read when it did
         self.pending: dict[int, list[Any]] = {}
@@ -250,6 +252,22 @@ class Decisions:
         for each in caught:
             put(json.dumps(["y", *each]))
 
+    def send(self) -> None:
+        """Write the places that are known where processes find them that code is sent to."""
+        rows = [[at.kind, at.file, at.line, at.text, list(at.names)] for at in self.places]
+        about = {"argv": sys.argv, "cwd": os.getcwd()}
+        path = os.path.join(os.environ["SCENARIO_RECORD"], SENT)
+        with contextlib.suppress(OSError), open(path, "x", encoding="utf-8") as file:
+            json.dump([about, rows], file)
+
+    def receive(self) -> bool:
+        """Know the places of the program that sends code here; returns whether there is one."""
+        path = os.path.join(os.environ["SCENARIO_RECORD"], SENT)
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            self.program, rows = json.load(file)
+            self.places += [DecisionPlace(*row) for row in rows]
+        return bool(self.program)
+
     def compile(self, source: bytes, file: str, *, is_main: bool = False) -> Any:
         """Return the code of a file with notes; without any where they cannot be put in.
 
@@ -301,6 +319,8 @@ class Decisions:
         loader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
+#: the file that has the places of a program which sends its functions to other processes
+SENT = "sent_places.json"
 #: those of a script that a launcher of the user's own has started
 of_script: Decisions | None = None
 

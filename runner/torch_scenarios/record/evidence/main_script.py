@@ -33,14 +33,17 @@ _RUNNERS = ("<frozen runpy>", os.path.dirname(os.path.dirname(os.path.abspath(__
 def take_script(argv: Sequence[str]) -> None:
     """Let the script that this process runs have notes; nothing where it runs none of the user's.
 
-    `argv` are the words that Python was started with.
+    `argv` are the words that Python was started with. A framework's own worker (Ray's) runs
+    functions that the program has sent it by value: their notes have the program's places.
     """
     script = _script_of(argv)
     if script is not None and (not script.endswith(".py") or not os.path.isfile(script)):
         return
     path = os.path.abspath(script) if script is not None else ""
     is_spawned = SPAWNED in argv
-    if (script is None and "-m" not in argv and not is_spawned) or (path and is_foreign(path)):
+    if path and is_foreign(path):
+        return _receive()
+    if script is None and "-m" not in argv and not is_spawned:
         return
     folders = [*filter(None, dict.fromkeys((os.getcwd(), os.path.dirname(path))))]
 
@@ -56,6 +59,14 @@ def take_script(argv: Sequence[str]) -> None:
     elif script is not None:
         sys.path_hooks.insert(0, _Hook(script, path, decisions))
         sys.excepthook = _shorten(sys.excepthook)
+
+
+def _receive() -> None:
+    """Let notes of functions that the program sends to this process be of its places."""
+    decisions = decision.Decisions(describe_error)
+    if decisions.receive():
+        decisions.install(lambda file: False, is_tracing=lambda: False)
+        decision.of_script = decisions
 
 
 def _script_of(argv: Sequence[str]) -> str | None:
@@ -100,6 +111,8 @@ class _Hook:
         with open(self._path, "rb") as file:
             source = file.read()
         code: CodeType = self._decisions.compile(source, self._path, is_main=True)
+        if "RANK" not in os.environ:
+            self._decisions.send()
         return code
 
 
