@@ -42,7 +42,8 @@ def take_script(argv: Sequence[str]) -> None:
     path = os.path.abspath(script) if script is not None else ""
     is_spawned = SPAWNED in argv
     if path and is_foreign(path):
-        return _receive()
+        _receive()
+        return
     if script is None and "-m" not in argv and not is_spawned:
         return
     folders = [*filter(None, dict.fromkeys((os.getcwd(), os.path.dirname(path))))]
@@ -65,7 +66,7 @@ def _receive() -> None:
     """Let notes of functions that the program sends to this process be of its places."""
     decisions = decision.Decisions(describe_error)
     if decisions.receive():
-        decisions.install(lambda file: False, is_tracing=lambda: False)
+        decisions.install(is_own=lambda _: False, is_tracing=lambda: False)
         decision.of_script = decisions
 
 
