@@ -623,6 +623,56 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_loop_that_it_takes_less_o
     assert "the same number of turns of the loop at train.py:4" in str(found.fix)
 
 
+VALIDATES = """\
+class Validator:
+    def __init__(self, loader):
+        self.dims, self.loader = dims, loader
+
+    def run(self, model):
+        for tokens in self.loader:
+            model(tokens)
+        return mean(losses)
+
+
+loader = DataLoader(
+    Tokens(documents, dist.get_rank())
+)
+validator = Validator(loader)
+validator.run(model)
+for step in range(start, 6):
+    train(model)
+finish()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "head", "told", "fix"),
+    [
+        ((7, 8), 6, "from `loader = DataLoader(Tokens(documents, dist.get_rank()))`", "give every"),
+        ((17, 18), 16, "has more turns", "let `start, 6` be the same on all ranks"),
+    ],
+)
+def test_what_a_loop_goes_through_is_followed_through_an_attribute(
+    lines: tuple[int, int], head: int, told: str, fix: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, VALIDATES)
+    text = VALIDATES.splitlines()[head - 1].strip(" :")
+    turns = Decision(kind="for", file=file, line=head, text=text)
+    records = {
+        rank: record(
+            rank,
+            *(call("all_gather", place(file, lines[0])) for _ in range(count)),
+            call("all_reduce", place(file, lines[1])),
+            ways=[BranchTaken(before=0, decision=turns, yes=count, no=1)],
+        )
+        for rank, count in ((0, 2), (1, 1))
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert told in words
+    assert fix in str(found.fix)
+
+
 def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherwise(
     tmp_path: Path,
 ) -> None:
@@ -2676,7 +2726,11 @@ for batch in loader:
 
 
 @pytest.mark.parametrize(
-    ("way", "is_of_rank"), [("rank", True), ("self.global_rank > 0", True), ("loss > 3", False)]
+    ("way", "is_of_rank"),
+    [
+        *(("rank", True), ("self.global_rank > 0", True), ("loss > 3", False)),
+        ("not (due := first(get_rank()))", True),
+    ],
 )
 def test_a_way_out_of_some_ranks_past_a_call_for_all_asks_for_no_vote(
     way: str, *, is_of_rank: bool, tmp_path: Path

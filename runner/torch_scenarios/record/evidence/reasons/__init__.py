@@ -450,14 +450,23 @@ def explain_parting(
         return [*clauses, *(reason[:1] if reason is not None else ()), further[0]], further[1]
     if reason is None:
         return clauses, ""
-    loader = find_loader(parted) if _MORE_TURNS in reason[0].words else None
-    clauses += [loader[0]] if loader is not None else []
-    given = find_given_too(parted, f"{reason[0].words} {loader[0].words if loader else ''}")
-    clauses += [given] if given is not None else []
+    behind, reason = _tell_given_too(parted, reason)
+    clauses += behind
     if not parting.group and not reason[1]:
         return [*clauses, reason[0]], ""
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
+
+
+def _tell_given_too(parted: DecidedParting, reason: Reason) -> tuple[list[Clause], Reason]:
+    """Return the loader and the argument that are behind a reason, and it with their advice."""
+    loader = find_loader(parted) if _MORE_TURNS in reason[0].words else None
+    behind = [loader[0]] if loader is not None else []
+    given = find_given_too(parted, " ".join(each.words for each in (reason[0], *behind)))
+    if given is None:
+        return behind, reason
+    fix = f"{given[1].rstrip('.')}; {reason[1]}" if reason[1] else ""
+    return [*behind, given[0]], (reason[0], fix)
 
 
 #: how a reason says that a loop has more turns

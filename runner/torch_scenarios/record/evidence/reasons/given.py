@@ -192,7 +192,7 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
     return None
 
 
-def find_given_too(parted: DecidedParting, reason: str) -> Clause | None:
+def find_given_too(parted: DecidedParting, reason: str) -> Reason | None:
     """Return what ranks were given otherwise in what their lines use; None where a reason has it.
 
     A loop over the layers of a model is longer on some ranks as these have made another model.
@@ -205,7 +205,7 @@ def find_given_too(parted: DecidedParting, reason: str) -> Clause | None:
             difference = re.split(r" differs: |\), is ", words)[-1]
             is_known = difference in reason or f"({parted.place(decision)})" in reason
             if _is_inside(decision, spans) and not is_known:
-                return Clause(words + tell_behind(parted, decision))
+                return _word(parted, decision, words)
     return None
 
 

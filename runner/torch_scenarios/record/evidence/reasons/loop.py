@@ -149,6 +149,9 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
             "decide and `broadcast` it, or `all_reduce` a flag in each turn."
         )
     turns = f"give every rank the same number of turns of the loop at {place}: "
+    bounds = re.search(r" in range\((.*)\)$", text)
+    if bounds is not None and not bounds[1].startswith("len("):
+        return f"{turns}let `{bounds[1]}` be the same on all ranks, or agree on it first."
     if is_backward or _BATCHES.search(text):
         join = "; with DDP also `with Join([model]):` around the loop" * is_backward
         return (

@@ -426,6 +426,10 @@ class _Search:
 
     def _show(self, script: Script, at: int) -> str:
         text = script.text(at)
+        if text.endswith(("(", "[", "{")):  # what is written in several lines is shown in one
+            first, last = script.span(at)
+            whole = " ".join(script.text(line) for line in range(first, last + 1))
+            text = re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", whole)
         text = text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]} ..."
         return f"`{text}` ({short(((script.file, at, ''),), self._folder)})"
 
@@ -442,9 +446,11 @@ def _word_turns(own: Mapping[int, Tally]) -> str:
 
 
 def _is_kept(text: str) -> bool:
-    """Whether a line only keeps a parameter: `self.enabled = enabled`."""
-    found = _KEEPS.fullmatch(text)
-    return found is not None and found[1].strip("_") == found[2].strip("_")
+    """Whether a line only keeps parameters: `self.enabled = enabled`, `self.a, self.b = a, b`."""
+    left, _, right = text.partition(" = ")
+    pairs = list(zip(left.split(", "), right.split(", "), strict=False))
+    kept = [_KEEPS.fullmatch(f"{one} = {other}") for one, other in pairs]
+    return all(each is not None and each[1].strip("_") == each[2].strip("_") for each in kept)
 
 
 def _lines_of(node: ast.stmt, part: str, line: int) -> Iterator[int]:
