@@ -32,6 +32,7 @@ def noted(
     counted = {
         f"{decisions.places[number].kind}: {decisions.places[number].text}": (yes, no)
         for number, (yes, no, _) in decisions.pending.items()
+        if decisions.places[number].kind != "answer"
     }
     return found, counted
 
@@ -47,6 +48,7 @@ def followed(
         ("__scenario_decide__", decisions.decide),
         ("__scenario_keep__", decisions.keep),
         ("__scenario_give__", decisions.give),
+        ("__scenario_answer__", decisions.answer),
         ("__scenario_order__", decisions.order),
         ("__scenario_hash__", decisions.hash),
         ("__scenario_enter__", decisions.enter),
@@ -459,3 +461,33 @@ print(accumulate, sep=str())
         'given: lr=float("1e-3")',
         "given: accumulate=accumulate",
     }
+
+
+ANSWERS = """
+class Mask:
+    def __bool__(self):
+        raise RuntimeError("of several values")
+class Rows:
+    def __gt__(self, other):
+        return Mask()
+def large(loss):
+    return loss > 0.5
+def small(loss):
+    return not large(loss)
+found = [large(0.7), small(0.7), large(0.2), large(Rows())]
+"""
+
+
+def test_what_a_function_answers_is_counted_where_it_is_yes_or_no(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, decisions = followed(ANSWERS, monkeypatch)
+    assert found["found"][:3] == [True, False, False]
+    assert type(found["found"][3]).__name__ == "Mask"
+    counted = {
+        decisions.places[number].text: values
+        for number, values in decisions.pending.items()
+        if decisions.places[number].kind == "answer"
+    }
+    assert counted["return loss > 0.5"][:2] == [2, 1]
+    assert counted["return not large(loss)"][:2] == [0, 1]

@@ -2817,3 +2817,97 @@ def test_a_loop_that_some_ranks_never_come_to_is_not_left_by_them(tmp_path: Path
     told = " ".join(each.words for each in found.notes)
     assert "rank 0 alone goes into `if is_first(args)` (train.py:8)" in told
     assert "more turns" not in told
+
+
+FILTERED = """\
+def large(engine):
+    return engine.output > 0.5
+
+
+@trainer.on(event(large))
+def tell(engine):
+    all_reduce(engine.output)
+
+
+def step(engine):
+    loss.backward()
+
+
+trainer.run(rows)
+"""
+
+
+def test_a_filter_that_answers_otherwise_is_told_with_what_it_reads(tmp_path: Path) -> None:
+    file = script(tmp_path, FILTERED)
+    answer = Decision(
+        kind="answer",
+        file=file,
+        line=2,
+        text="return engine.output > 0.5",
+        names=("engine.output",),
+    )
+    lines = {0: (11, 14), 1: (7, 14)}
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 11, 14)),
+            call("all_reduce", place(file, *at)),
+            ways=[
+                BranchTaken(
+                    before=1, decision=answer, yes=rank, no=1 - rank, values=(f"0.{rank}6",)
+                )
+            ],
+        )
+        for rank, at in lines.items()
+    }
+    (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "`return engine.output > 0.5` (train.py:2) is true on rank 1 alone" in told
+    assert "which `large` answers with, where engine.output = 0.06 on rank 0" in told
+    assert "let `large` (train.py:2) answer the same on all ranks" in str(found.fix)
+
+
+SIZES = """\
+def main():
+    options = read(environ["LOCAL_RANK"])
+    config = Config(options.batch_size)
+    loader = DataLoader(rows, batch_size=config.batch_size)
+    for row in loader:
+        loss.backward()
+    barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("batch_size=config.batch_size", ("4", "2")),
+        ("across_devices=config.both", ("True", "False")),
+    ],
+)
+def test_a_loader_that_is_made_with_another_number_on_each_rank_has_it_and_its_way(
+    text: str, values: Sequence[str], tmp_path: Path
+) -> None:
+    file = script(tmp_path, SIZES)
+    read = Decision(kind="given", file=file, line=3, text="options.batch_size", names=("Config",))
+    made = Decision(kind="given", file=file, line=4, text=text, names=("DataLoader",))
+    turns = Decision(kind="for", file=file, line=5, text="for row in loader")
+    records = {}
+    for rank, count in ((0, 1), (1, 2)):
+        passes = [call("all_reduce", place(file, 6), maker="bw") for _ in range(count)]
+        records[rank] = record(rank, *passes, call("barrier", place(file, 7)))
+        records[rank].changes = [
+            FileChange(before=0, what="loads", path=str(count), place=place(file, 4))
+        ]
+        records[rank].ways = [
+            BranchTaken(before=0, decision=read, yes=1, values=(values[rank],)),
+            BranchTaken(before=0, decision=made, yes=1, values=(values[rank],)),
+            BranchTaken(before=0, decision=turns, yes=count, no=1),
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    as_made = "as `options.batch_size`, passed to `Config` (train.py:3), is "
+    assert (
+        f"{as_made}{values[0]} on rank 0, {values[1]} on rank 1; behind it is `options = " in told
+    )
+    assert "let them agree on it first, or give the loader at train.py:4" in str(found.fix)

@@ -61,7 +61,7 @@ _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
 _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
 _KEEP, _READ = "__scenario_keep__", "__scenario_read__"
 _ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
-_GIVE = "__scenario_give__"
+_GIVE, _ANSWER = "__scenario_give__", "__scenario_answer__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: items of a list of numbers, such as ranks, that is written itself
@@ -176,6 +176,15 @@ class Decisions:
     def keep(self, number: int, value: Any, *values: Any) -> Any:
         """Count whether a part of an `and` or `or` is true; returns it."""
         self.decide(number, value, *values)
+        return value
+
+    def answer(self, number: int, value: Any, *values: Any) -> Any:
+        """Count which way a function answers that returns yes or no; returns what it does.
+
+        A comparison of tensors answers neither, and is not looked at.
+        """
+        if value is True or value is False:
+            self.decide(number, value, *values)
         return value
 
     def give(self, number: int, value: Any) -> Any:
@@ -298,6 +307,7 @@ class Decisions:
             _KEEP: self.keep,
             _READ: self.read,
             _GIVE: self.give,
+            _ANSWER: self.answer,
             _CATCH: self.catch,
             _ENTER: self.enter,
             _LEAVE: self.leave,
@@ -589,6 +599,23 @@ class _Notes(ast.NodeTransformer):
         self.generic_visit(node)
         if is_asked:
             node.test = self._ask(node.test, kind, text, read, later)
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        value = node.value
+        is_answer = isinstance(value, ast.Compare | ast.BoolOp) or (
+            isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+        )
+        if value is None or not is_answer:
+            self.generic_visit(node)
+            return node
+        text, read = f"return {self._text(value)}", _read_by(value)
+        self.generic_visit(node)
+        value = node.value or value
+        number = self._number("answer", node.lineno, text, [name for name, _ in read])
+        kept = _call(_ANSWER, number, copy.deepcopy(value), *(each for _, each in read))
+        node.value = ast.IfExp(test=_call(_TRACED), body=value, orelse=kept)
+        _place(node.value, value)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:

@@ -40,6 +40,7 @@ from torch_scenarios.record.evidence.reasons.argument import (
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import (
     find_anew,
+    find_answer,
     find_caller,
     find_compiled,
     find_decorated,
@@ -414,6 +415,7 @@ def explain_parting(
             find_loader(parted),
             find_other_way(parted, always),
             find_last_decided(parted),
+            find_answer(parted),
             find_longest(parted, always),
             find_compiled(parted),
             find_caller(parted),

@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import TypeGuard
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
+from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -23,6 +24,29 @@ _LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|war
 _GENERATES = re.compile(r"\.generate\(")
 #: a line by which a GradScaler may take a step
 _SCALES = re.compile(r"scaler\w*\.step\(")
+
+
+def find_answer(parted: DecidedParting) -> Reason | None:
+    """Return the function that answers yes or no otherwise on some ranks, as a framework asks it.
+
+    It is the last one before they part: a filter of events, a hook that may leave an epoch. One
+    that an `if` of the script asks is told with that `if`.
+    """
+    answered = [
+        (decision, own)
+        for decision, own in parted.tallies(whole=False).items()
+        if decision.kind == "answer" and all(each.yes or each.no for each in own.values())
+    ]
+    for decision, own in reversed(answered):
+        source = script_at(decision.file)
+        name = getattr(source.scope(decision.line), "name", "") if source is not None else ""
+        place, values = parted.place(decision), word_values(parted, decision, own)
+        words = f"{count_turns(parted, decision, own)}, which `{name}` answers with" + (
+            f", where {values}" if values else ""
+        )
+        fix = f"let `{name}` ({place}) answer the same on all ranks: agree on it first."
+        return Clause(words), fix
+    return None
 
 
 def find_decorated(parted: DecidedParting) -> Reason | None:

@@ -269,10 +269,14 @@ def _list_alike(values: Mapping[int, str]) -> str:
 
 
 def _is_own(name: str, values: Mapping[int, str]) -> bool:
-    """Whether each rank may have a value of a name for itself: a device, a seed, a progress bar."""
-    if _OF_EACH_RANK.search(name) or _is_of_rank(values):
-        return True
-    return {*values.values()} <= {"True", "False", "None"} and _SHOWS.search(name) is not None
+    """Whether each rank may have a value of a name for itself: a device, a seed, a progress bar.
+
+    A switch is none of a device: `gather_across_devices=True` is for all ranks or for none.
+    """
+    is_switch = {*values.values()} <= {"True", "False", "None"}
+    if is_switch:
+        return re.search(r"rank|process", name) is not None or _SHOWS.search(name) is not None
+    return _OF_EACH_RANK.search(name) is not None or _is_of_rank(values)
 
 
 def _is_of_rank(values: Mapping[int, str]) -> bool:

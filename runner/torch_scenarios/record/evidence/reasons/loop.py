@@ -17,7 +17,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
-from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind
+from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
@@ -620,7 +620,10 @@ def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int
         "agree on a number of steps."
     )
     if given is None:
-        return Clause(words), more
+        made = tell_given(parted, at[:1])
+        if made is None:
+            return Clause(words), more
+        return Clause(f"{words}, as {made[0].words}"), f"{made[1].rstrip('.')}, or {more}"
     decision, differs = given
     words += f", as {differs}{tell_behind(parted, decision)}"
     return Clause(words), f"let `{decision.text}` ({parted.place(decision)}) be the same, or {more}"
