@@ -2911,3 +2911,83 @@ def test_a_loader_that_is_made_with_another_number_on_each_rank_has_it_and_its_w
         f"{as_made}{values[0]} on rank 0, {values[1]} on rank 1; behind it is `options = " in told
     )
     assert "let them agree on it first, or give the loader at train.py:4" in str(found.fix)
+
+
+FROZEN = """\
+class Model(Module):
+    def __init__(self, weights):
+        if exists(weights):
+            self.embed.freeze()
+
+    def forward(self, x):
+        return self.embed(x)
+
+
+model = Model(path)
+optimizer = SGD([each for each in model.parameters() if each.trained])
+model(x).backward()
+"""
+
+
+def test_what_a_class_decides_as_it_is_made_is_behind_what_its_objects_give(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, FROZEN)
+    text = "[each for each in model.parameters() if each.trained]"
+    given = Decision(kind="given", file=file, line=11, text=text, names=("SGD",))
+    records = {
+        rank: record(
+            rank,
+            call("all_gather", place(file, 12), maker="fw"),
+            call(operation, place(file, *at), maker="fw"),
+            ways=[
+                BranchTaken(
+                    before=0, decision=_if(file, 3, "exists(weights)"), yes=1 - rank, no=rank
+                ),
+                BranchTaken(before=0, decision=given, yes=1, values=(f"{4 + rank} items",)),
+            ],
+        )
+        for rank, (operation, at) in enumerate((("all_gather", (7, 12)), ("reduce", (12,))))
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "`if exists(weights)` (train.py:3) is true on rank 0 alone" in told
+    assert str(found.fix).startswith("decide `if exists(weights)` (train.py:3) the same way")
+
+
+UNUSED_HEAD = """\
+class Model(Module):
+    def forward(self, x, labels):
+        loss = self.linear(x)
+        if labels.max() > 2:
+            loss = loss + self.second(x)
+        return loss
+
+
+train(Model())
+"""
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("second.weight", True), ("third.weight", False)])
+def test_an_if_that_no_rank_goes_into_leaves_out_the_parameters_under_it(
+    name: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, UNUSED_HEAD)
+    words = (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before starting "
+        f"a new one. [of the model's parameters, 2 is {name}]"
+    )
+    asks = _if(file, 4, "labels.max() > 2")
+    records = {
+        rank: record(
+            rank,
+            error=words,
+            raised_at=place(file, 9),
+            ways=[BranchTaken(before=0, decision=asks, no=1)],
+        )
+        for rank in (0, 1)
+    }
+    raised = replace(finding("outcome_differs", 0, 1), diagnosis=None, code="outcome_differs")
+    told = explain_error(raised, records, str(tmp_path))
+    shown = " ".join(each.words for each in told.notes)
+    assert ("`if labels.max() > 2` (train.py:4) may leave a layer out" in shown) is is_told

@@ -330,7 +330,7 @@ class Script:
         waiting, known = [name], {name}
         while waiting and len(known) < MOST_REACHED:
             name = waiting.pop()
-            for begin in (*(found for _, found in self.functions(name)), *self._makers(name)):
+            for _, begin in (*self.functions(name), *self.makers(name)):
                 for node in ast.walk(begin):
                     called = getattr(node, "func", None) if isinstance(node, ast.Call) else None
                     text = name_of(called)
@@ -349,14 +349,14 @@ class Script:
             for node in ast.walk(source.tree)
         )
 
-    def _makers(self, name: str) -> Iterator[ast.FunctionDef]:
+    def makers(self, name: str) -> Iterator[tuple[Script, ast.FunctionDef]]:
         """Yield what runs where a class of a name, of the scripts, is called: its `__init__`."""
         for source in (self, *self.imported()):
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.ClassDef) and node.name == name:
                     for each in node.body:
                         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-                            yield each
+                            yield source, each
 
     def imported(self) -> Iterator[Script]:
         """Yield the scripts of the same folder, or of one around it, that this one imports."""

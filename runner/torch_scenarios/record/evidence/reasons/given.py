@@ -97,8 +97,11 @@ def _advise(parted: DecidedParting, decision: Decision, words: str) -> str:
 
 def _word(parted: DecidedParting, decision: Decision, words: str) -> Reason:
     """Return an argument that differs, with what is behind it and what mends it."""
-    fix = _advise(parted, decision, words)
-    return Clause(words + tell_behind(parted, decision)), fix
+    fix, behind = _advise(parted, decision, words), tell_behind(parted, decision)
+    decided = re.match(r"; behind it, (`if .+?` \([^()]*\)) is ", behind)
+    if decided is not None:
+        fix = f"decide {decided[1]} the same way on all ranks: {fix}"
+    return Clause(words + behind), fix
 
 
 def find_given(parted: DecidedParting) -> Reason | None:
@@ -325,12 +328,12 @@ def _list_spans(at: Frames) -> set[_Span]:
 
 
 def _list_functions(traces: Collection[tuple[Script, int]]) -> set[_Span]:
-    """Return the functions of the scripts that lines call, and their assignments."""
+    """Return the functions of the scripts that lines call, or their classes, and assignments."""
     return {
         (script.file, node.lineno, node.end_lineno or node.lineno)
         for each, line in traces
         for name in each.called(line)
-        for script, node in each.functions(name)
+        for script, node in (*each.functions(name), *each.makers(name))
     } | {
         (each.file, line, node.end_lineno or line)
         for each, line in traces

@@ -70,7 +70,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     latest = [] if of_model else _list_latest(parted, raised)
     called = [each for each in latest if _is_called(each[0], raised[0].raised_at.frames)]
     fitting = called or fitting or latest
-    unused = [] if fitting or not of_model else _find_forward_branches(parted)
+    unused = [] if fitting or not of_model else _find_forward_branches(parted, raised)
     if not fitting and not unused:
         return finding
     decision, own = (fitting or unused)[-1]
@@ -217,14 +217,41 @@ def _find_breakpoint(record: RankRecord, folder: str) -> Reason | None:
     return None
 
 
-def _find_forward_branches(parted: DecidedParting) -> list[tuple[Decision, dict[int, Tally]]]:
-    """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn."""
+def _find_forward_branches(
+    parted: DecidedParting, raised: Sequence[RankRecord]
+) -> list[tuple[Decision, dict[int, Tally]]]:
+    """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn.
+
+    Those come last that have left out the very parameters which had no part in the loss.
+    """
     found: dict[Decision, dict[int, Tally]] = {}
+    left_out: dict[Decision, dict[int, Tally]] = {}
     for decision, own in parted.tallies(whole=True, alike=True).items():
-        is_both = any(each.yes and each.no for each in own.values())
-        if decision.kind == "if" and is_both and _is_in_forward(decision):
+        if decision.kind != "if" or not _is_in_forward(decision):
+            continue
+        if any(_leaves_out(decision, own[each.rank], each) for each in raised):
+            left_out[decision] = own
+        elif any(each.yes and each.no for each in own.values()):
             found[decision] = own
-    return list(found.items())
+    return [*found.items(), *left_out.items()]
+
+
+#: the names that the recorder adds to an error of DDP
+_UNUSED = re.compile(r"is ([\w.]+)")
+
+
+def _leaves_out(decision: Decision, own: Tally, record: RankRecord) -> bool:
+    """Whether the way that a rank has not gone uses a parameter which had no part in its loss."""
+    names = {part for name in _UNUSED.findall(record.error or "") for part in name.split(".")[:-1]}
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    parts = [] if not isinstance(node, ast.If) else [*node.body * (not own.yes)]
+    parts += [] if not isinstance(node, ast.If) else [*node.orelse * (not own.no)]
+    return any(
+        isinstance(each, ast.Attribute) and each.attr in names
+        for part in parts
+        for each in ast.walk(part)
+    )
 
 
 def _is_in_forward(decision: Decision) -> bool:
