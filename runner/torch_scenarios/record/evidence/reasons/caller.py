@@ -29,8 +29,8 @@ _SCALES = re.compile(r"scaler\w*\.step\(")
 def find_answer(parted: DecidedParting) -> Reason | None:
     """Return the function that answers yes or no otherwise on some ranks, as a framework asks it.
 
-    It is the last one before they part: a filter of events, a hook that may leave an epoch. One
-    that an `if` of the script asks is told with that `if`.
+    It is the last one before they part: a filter of events, a hook that may leave an epoch. Where
+    an `if` of the script asks it, that comes first.
     """
     answered = [
         (decision, own)
