@@ -430,7 +430,11 @@ class Script:
         """Whether a line reads what differs between ranks by itself."""
         return _OF_RANK.search(self.text(line)) is not None
 
-    def names_rank(self, value: ast.expr, line: int) -> bool:
+    def names_rank(self, line: int) -> bool:
+        """Whether a line asks which rank it is on."""
+        return _NAMES_RANK.search(self.text(line)) is not None
+
+    def tests_rank(self, value: ast.expr, line: int) -> bool:
         """Whether an expression asks which rank it is on, itself or by what sets its names."""
         set_by = [source.text(at) for source, at in self.traces(value, line)]
         return any(map(_NAMES_RANK.search, (ast.unparse(value), *set_by)))

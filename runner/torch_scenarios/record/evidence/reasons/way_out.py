@@ -82,7 +82,7 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
         if node is not None and file == decision.file and line > (node.end_lineno or 0)
         if source.scope(line) is source.scope(decision.line)
     ]
-    if passed and node is not None and source.names_rank(node.test, decision.line):
+    if passed and node is not None and source.tests_rank(node.test, decision.line):
         return (
             f"let every rank come to {passed[0]}, which all ranks of the group have to call: put "
             f"under `{decision.text}` ({place}) what one rank may do by itself, as to print."
