@@ -149,11 +149,11 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
             "decide and `broadcast` it, or `all_reduce` a flag in each turn."
         )
     turns = f"give every rank the same number of turns of the loop at {place}: "
+    join = "; with DDP also `with Join([model]):` around the loop" * is_backward
     bounds = re.search(r" in range\((.*)\)$", text)
     if bounds is not None and not bounds[1].startswith("len("):
-        return f"{turns}let `{bounds[1]}` be the same on all ranks, or agree on it first."
+        return f"{turns}let `{bounds[1]}` be the same on all ranks, or agree on it first{join}."
     if is_backward or _BATCHES.search(text):
-        join = "; with DDP also `with Join([model]):` around the loop" * is_backward
         return (
             f"{turns}uneven batches need `drop_last=True` (of the sampler and the loader), or one "
             f"number of steps that the ranks agree on{join}."
