@@ -412,7 +412,7 @@ def test_a_message_whose_other_rank_is_in_a_collective_is_told() -> None:
         1: RankStack(rank=1, frames=(barrier, StackFrame("relay", "/x/train.py", 7))),
     }
     (found,) = find_in_stacks(stacks, parses=False)
-    assert found.code == "unmatched_message"
+    assert found.code == "unmatched_recv"
     assert found.prose == "rank 0 waits in recv from rank 1, which is in barrier"
     assert "let rank 1 call `send` to rank 0 before it enters `barrier`" in str(found.fix)
 

@@ -578,7 +578,7 @@ def _report_message(
     notes = [Clause(f"rank {each.rank} is {position_of(each, folder)}") for each in (own, peer)]
     return Finding(
         witness="program",
-        code="unmatched_message",
+        code=f"unmatched_{own.call}",
         prose=f"rank {rank} waits in {_tell_call(own)}, which is in {_tell_call(peer)}",
         notes=(*((reason[0],) if reason is not None else ()), *notes),
         ranks=tuple(sorted((own.rank, peer.rank))),
