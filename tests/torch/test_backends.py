@@ -145,7 +145,7 @@ def test_a_group_on_nccl_is_unsupported_where_torch_has_none(
     )
     (scenario,) = load(path)
     verdict = execute(analyse(scenario), launcher).verdict
-    assert verdict.status == "UNSUPPORTED"
+    assert verdict.status == "UNSUPPORTED", verdict
     assert "NCCL" in str(verdict.reason)
 
 
