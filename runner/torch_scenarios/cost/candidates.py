@@ -79,8 +79,8 @@ from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 #: optimizer steps; of gradients; of each average of Adam. Bytes of a logit: what log_softmax gives
 #: and two gradients, in float32; the loss of TransformerEngine writes one where the logits were.
 #: Rows that a token keeps of each expert: what goes in, and what comes out where its weight is
-#: multiplied behind the expert. Rows that a gated network keeps: 4 where its gate is no fused
-#: kernel. 1 where products in float8 keep what goes into them in float8, as TransformerEngine does
+#: multiplied behind the expert. Rows that a gated network keeps: 4 where its gate is several
+#: kernels. 1 where products in float8 keep what goes into them in float8, as TransformerEngine does
 #: and torchao does not
 RECIPE = {
     "weight_bytes": (4, 2),

@@ -7,7 +7,7 @@ Nothing here judges; nothing here prints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -65,6 +65,19 @@ def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
     if len(shown) > 8:
         return f"{len(shown)} ranks ({shown[0]}, {shown[1]}, {shown[2]}, ...)"
     return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"
+
+
+def values_text(values: Mapping[int, str], most: int | None = None) -> str:
+    """Return what ranks have, each value with those that have it; of many the first `most`.
+
+    >>> values_text({0: "8", 1: "9", 2: "9"}), values_text({0: "8", 1: "9"}, most=1)
+    ('8 on rank 0, 9 on ranks 1 and 2', '8 on rank 0, ...')
+    """
+    alike: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        alike.setdefault(value, []).append(rank)
+    shown = [f"{value} on {ranks_text(ranks)}" for value, ranks in alike.items()]
+    return ", ".join(shown[:most]) + ", ..." * (len(shown) > len(shown[:most]))
 
 
 def among_text(ranks: Sequence[int], world_size: int) -> str:

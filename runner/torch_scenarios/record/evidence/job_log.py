@@ -336,13 +336,19 @@ def _read_table(lines: Sequence[str], found: JobLog) -> None:
             traceback.append(line)
 
 
+def _tell_own(frame: re.Match[str]) -> str:
+    """Return the file and line of a frame of a traceback; nothing of one that is not the user's."""
+    file, line = frame[1], frame[2]
+    is_own = "/torch/" not in file and "/site-packages/" not in file
+    return f"{Path(file).name}:{line}" if is_own else ""
+
+
 def _tell_traceback(lines: Sequence[str]) -> str:
     """Return the error of a traceback, with the innermost line of the user's own files."""
     place = ""
     for line in lines:
-        frame = _PLACE.match(line)
-        if frame is not None and "/torch/" not in frame[1] and "/site-packages/" not in frame[1]:
-            place = f" ({Path(frame[1]).name}:{frame[2]})"
+        if (frame := _PLACE.match(line)) is not None and (own := _tell_own(frame)):
+            place = f" ({own})"
     error = next((each.strip() for each in reversed(lines) if each.strip()), "")
     return clean_line(f"{error[:2000]}{place}") if error else ""
 
@@ -383,8 +389,7 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
         elif place is not None and rank in places:
             name, file = (clean_line(each or "") for each in (place[3], place[1]))
             frames[rank].append(StackFrame(name[-MOST_NAME:], file[-MOST_NAME:], int(place[2][:9])))
-            if "/torch/" not in place[1] and "/site-packages/" not in place[1]:
-                places[rank] = f"{Path(place[1]).name}:{place[2]}"
+            places[rank] = _tell_own(place) or places[rank]
         elif error is not None:
             where = f" ({places[rank]})" if places.get(rank) else ""
             found.errors[rank] = clean_line(f"{error[1][:2000]}{where}")
@@ -557,7 +562,7 @@ _ADVICE = (
     (
         re.compile(r"Duplicate GPU detected"),
         (
-            "give each rank a GPU of its own before `init_process_group`: "
+            "give each rank its own GPU before `init_process_group`: "
             "`torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`."
         ),
     ),

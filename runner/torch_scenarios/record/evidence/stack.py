@@ -28,7 +28,7 @@ from torch_scenarios.record.evidence.script import closed_scripts
 from torch_scenarios.record.format import MESSAGES, RankRecord, ScriptPlace, read_bounded
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict import Finding
-from torch_scenarios.verdict.finding import ranks_text
+from torch_scenarios.verdict.finding import ranks_text, values_text
 
 #: frames of a stack that are kept, characters of a name
 MOST_FRAMES, MOST_NAME = 200, 300
@@ -479,18 +479,10 @@ def value_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
             if all(value == str(rank) for rank, value in values.items()):
                 continue
             where = ScriptPlace(frames=((frames[0].filename, frames[0].line, ""),)).short(folder)
-            lines.append(f"`{name}` is {_list_values(values)} ({where})")
+            lines.append(f"`{name}` is {values_text(values, MOST_LINES)} ({where})")
         if lines:
             return lines[:MOST_LINES]
     return []
-
-
-def _list_values(values: Mapping[int, str]) -> str:
-    alike: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        alike.setdefault(value, []).append(rank)
-    shown = [f"{value} on {ranks_text(ranks)}" for value, ranks in [*alike.items()][:MOST_LINES]]
-    return ", ".join(shown) + (", ..." if len(alike) > MOST_LINES else "")
 
 
 def find_in_stacks(
@@ -508,7 +500,7 @@ def find_in_stacks(
         return [_report_outside(stacks, waiting, outside, folder, parses=parses)]
     places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
     if (lone := _find_lone_message(waiting)) is not None:
-        return [_report_message(waiting, lone, folder, parses=parses)]
+        return [_report_message(*lone, folder, parses=parses)]
     if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
         return []
     return [_report_apart(waiting, folder, parses=parses)]
@@ -556,22 +548,18 @@ def _report_cycle(cycle: Mapping[int, RankStack], folder: str) -> Finding:
     )
 
 
-def _find_lone_message(waiting: Mapping[int, RankStack]) -> int | None:
-    """Return a rank that waits in a message for one that is in a collective."""
-    for rank in waiting:
+def _find_lone_message(waiting: Mapping[int, RankStack]) -> tuple[RankStack, RankStack] | None:
+    """Return a rank that waits in a message, and the one that it waits for, in a collective."""
+    for rank, own in waiting.items():
         peer = _next_of(waiting, rank)
         if peer is not None and waiting[peer].call not in MESSAGES:
-            return rank
+            return own, waiting[peer]
     return None
 
 
-def _report_message(
-    waiting: Mapping[int, RankStack], rank: int, folder: str, *, parses: bool
-) -> Finding:
+def _report_message(own: RankStack, peer: RankStack, folder: str, *, parses: bool) -> Finding:
     from torch_scenarios.record.evidence.reasons import explain_places
 
-    own = waiting[rank]
-    peer = waiting[own.peer if own.peer is not None else rank]
     sides = [([each.rank], each.place.frames) for each in (own, peer)]
     reason = explain_places(sides, folder) if parses else None
     answer = _ENDS[own.call][2]
@@ -579,10 +567,10 @@ def _report_message(
     return Finding(
         witness="program",
         code=f"unmatched_{own.call}",
-        prose=f"rank {rank} waits in {_tell_call(own)}, which is in {_tell_call(peer)}",
+        prose=f"rank {own.rank} waits in {_tell_call(own)}, which is in {_tell_call(peer)}",
         notes=(*((reason[0],) if reason is not None else ()), *notes),
         ranks=tuple(sorted((own.rank, peer.rank))),
-        fix=f"let rank {peer.rank} call `{answer}` {_ENDS[answer][1]} rank {rank} before it "
+        fix=f"let rank {peer.rank} call `{answer}` {_ENDS[answer][1]} rank {own.rank} before it "
         f"enters `{peer.call}`, or leave the `{own.call}` out.",
     )
 

@@ -601,22 +601,21 @@ def _join_shards(sides: Sequence[Mapping[int, Values]]) -> None:
             found = [[each for each in part if each is not None] for part in parts]
             if [*map(len, found)] != [*map(len, parts)] or found[0][0].shape == found[1][0].shape:
                 continue
-            along = _find_cut(*found[:2])
-            for side, part in zip(sides, found, strict=True):
-                if along >= 0:
-                    side[min(side)][step][key] = np.concatenate(part, along)
+            if wholes := _join_along(found):
+                for side, whole in zip(sides, wholes, strict=True):
+                    side[min(side)][step][key] = whole
 
 
-def _find_cut(one: Sequence[Array], other: Sequence[Array]) -> int:
-    """Return the dimension along which the parts of both are one whole; -1 where there is none."""
-    for along in range(one[0].ndim):
+def _join_along(sides: Sequence[Sequence[Array]]) -> list[Array]:
+    """Return the parts of each side as one whole, of one shape; none where there is none."""
+    for along in range(sides[0][0].ndim):
         try:
-            shapes = {np.concatenate(parts, along).shape for parts in (one, other)}
+            wholes = [np.concatenate(parts, along) for parts in sides]
         except ValueError:  # the parts differ in another dimension
             continue
-        if len(shapes) == 1:
-            return along
-    return -1
+        if len({whole.shape for whole in wholes}) == 1:
+            return wholes
+    return []
 
 
 def _changes(

@@ -194,19 +194,24 @@ def add_reasons(
     return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
 
 
+def _list_marked(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Iterator[tuple[int, RecordedCall]]:
+    """Yield the calls at the places that a finding marks, with their ranks, in order."""
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    for rank in finding.ranks:
+        for call in records[rank].calls if rank in records else ():
+            if call.place.short(folder) in marks:
+                yield rank, call
+
+
 def _explain_order(
     finding: Finding, records: Mapping[int, RankRecord], folder: str
 ) -> Reason | None:
     """Return the loop by which ranks come to groups in another order, all of them in one line."""
     if finding.diagnosis not in CROSSED:
         return None
-    marks = {each.mark.at for each in finding.notes if each.mark is not None}
-    frames = {
-        call.place.frames
-        for rank in finding.ranks
-        for call in (records[rank].calls if rank in records else ())
-        if call.place.short(folder) in marks
-    }
+    frames = {call.place.frames for _, call in _list_marked(finding, records, folder)}
     return find_own_order(next(iter(frames)), folder) if len(frames) == 1 else None
 
 
@@ -219,14 +224,7 @@ def _explain_sizes(
     """
     if finding.diagnosis not in {"shape_mismatch", "split_mismatch"}:
         return None
-    marks = {each.mark.at for each in finding.notes if each.mark is not None}
-    calls = {
-        rank: call
-        for rank in finding.ranks
-        for call in (records[rank].calls if rank in records else ())
-        if call.place.short(folder) in marks
-    }
-    parting = Parting(group="", at=0, calls=calls)
+    parting = Parting(group="", at=0, calls=dict(_list_marked(finding, records, folder)))
     return find_sizes(parting, folder) if len(parting.sides) == 1 else None
 
 

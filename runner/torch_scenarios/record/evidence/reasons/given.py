@@ -23,7 +23,7 @@ from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
-from torch_scenarios.verdict.finding import ranks_text
+from torch_scenarios.verdict.finding import values_text
 
 #: lines of a script: its file, the first and the last
 _Span: TypeAlias = tuple[str, int, int]
@@ -240,7 +240,7 @@ def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
         if all(map(_OF_ITEMS.fullmatch, texts.values())):
             kinds = {text.partition(" (")[2] for text in texts.values()}
             texts = {r: t.partition(" (")[0] if len(kinds) == 1 else t for r, t in texts.items()}
-        return "" if _is_own(_name_of(decision), texts) else f"is {_list_alike(texts)}"
+        return "" if _is_own(_name_of(decision), texts) else f"is {values_text(texts)}"
     held = {
         rank: {key: text for word in each[1:] for key, _, text in [str(word).partition(": ")]}
         for rank, each in values.items()
@@ -250,7 +250,7 @@ def _tell_difference(decision: Decision, own: Mapping[int, Tally]) -> str:
     for key in keys:
         parts = {rank: each.get(key, _NONE) for rank, each in held.items()}
         if len({*parts.values()}) > 1 and not _is_own(key, parts):
-            shown.append(f"`{key}` is {_list_alike(parts)}")
+            shown.append(f"`{key}` is {values_text(parts)}")
     more = f", and {len(shown) - MOST_KEYS} more differ" if len(shown) > MOST_KEYS else ""
     return f"differs: {'; '.join(shown[:MOST_KEYS])}{more}" if shown else ""
 
@@ -263,18 +263,10 @@ def _name_of(decision: Decision) -> str:
     return decision.text if re.fullmatch(r"[\w.]+", decision.text) else ""
 
 
-def _list_alike(values: Mapping[int, str]) -> str:
-    """Return values with the ranks that have them: `3 on rank 0, 2 on rank 1`."""
-    alike: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        alike.setdefault(value, []).append(rank)
-    return ", ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in alike.items())
-
-
 def _is_own(name: str, values: Mapping[int, str]) -> bool:
     """Whether each rank may have a value of a name for itself: a device, a seed, a progress bar.
 
-    A switch is none of a device: `gather_across_devices=True` is for all ranks or for none.
+    A switch is not a device: `gather_across_devices=True` is for all ranks or for none.
     """
     is_switch = {*values.values()} <= {"True", "False", "None"}
     if is_switch:

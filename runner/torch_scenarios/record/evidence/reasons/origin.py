@@ -541,7 +541,7 @@ def _key_of(node: ast.expr) -> str:
 def _is_of_object(script: Script, call: ast.Call, function: ast.FunctionDef) -> bool:
     """Whether a call is of an object's method, where a function has no `self` to be one.
 
-    A module's function is called as a method is: what an `import` brings is no object.
+    A module's function is called as a method is, and an imported module is not such an object.
     """
     first = function.args.args[0].arg if function.args.args else ""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
