@@ -61,6 +61,7 @@ TABLES = {
     "reference.diagnoses",
     "reference.rules",
     "explain",
+    "record.evidence.job_log",
     "record.evidence.reasons",
 }
 #: modules of a package at most, tables excepted

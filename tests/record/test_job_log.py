@@ -133,6 +133,18 @@ def test_the_error_of_the_script_comes_before_those_that_it_caused(tmp_path: Pat
     assert "DistBackendError" not in found.output
 
 
+def test_the_name_of_a_file_is_no_loss_of_another_rank(tmp_path: Path) -> None:
+    log = "[rank0]: Traceback (most recent call last):\n"
+    log += '[rank0]:   File "/job/train.py", line 9, in main\n'
+    log += "[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:3456\n"
+    log += "[rank1]: Traceback (most recent call last):\n"
+    log += '[rank1]:   File "/job/timeouts.py", line 5, in read\n'
+    log += "[rank1]: ValueError: 30s is no number\n"
+    found = judged(tmp_path, log).output
+    assert "rank 1 raises ValueError: 30s is no number (timeouts.py:5)" in found
+    assert "rank 0 raises" not in found
+
+
 def test_a_rank_that_is_killed_is_the_root_cause(tmp_path: Path) -> None:
     log = TABLE.format(error="RuntimeError: NCCL timed out", first=3, code=-9)
     found = judged(tmp_path, log).output

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import short
+from torch_scenarios.record.evidence.job_log.printed_error import read_error
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     BROKEN,
@@ -595,13 +596,7 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
 PARENT_ERROR = "parent.error"
 #: bytes of it that are read
 MOST_TRACEBACK = 1 << 16
-_PRINTED_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in ', re.MULTILINE)
-_PRINTED_ERROR = re.compile(
-    r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b(.*)$", re.MULTILINE
-)
 _PROCESS = re.compile(r"-- Process (\d+) terminated")
-#: paths of code that is not the user's
-_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|^<")
 
 
 def tell_parent_error(folder: Path, command: str, code: int) -> str:
@@ -618,19 +613,16 @@ def tell_parent_error(folder: Path, command: str, code: int) -> str:
         return ""
     with path.open(encoding="utf-8", errors="replace") as kept:
         text = kept.read(MOST_TRACEBACK)
-    errors = _PRINTED_ERROR.findall(text)
-    if not errors:
+    error = read_error(text.splitlines())
+    if error is None:
         return ""
     begin = _PROCESS.search(text)
     who = f"process {begin[1]} that it starts" if begin is not None else "it"
-    frames = [
-        (file, int(line), "")
-        for file, line in _PRINTED_FRAME.findall(text[begin.start() if begin is not None else 0 :])
-        if not _FOREIGN.search(file)
-    ]
-    kind, words = errors[-1]
-    where = f" ({short((frames[-1],), str(Path.cwd()))})" if frames else ""
+    kind, *words = error.words.split(":", 1)
+    raised = ":".join([kind.rpartition(".")[2], *words])
+    own = [(each.filename, each.line, "") for each in error.own[:1]]
+    where = f" ({short(tuple(own), str(Path.cwd()))})" if own else ""
     return (
         f"FAILED       {command}  ended with code {code} before any rank came to "
-        f"`init_process_group`\n  {who} raises {kind.rpartition('.')[2]}{words}{where}"
+        f"`init_process_group`\n  {who} raises {raised}{where}"
     )

@@ -1,0 +1,33 @@
+"""Which ranks did not come to a `monitored_barrier`, as the others say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torch_scenarios.record.evidence.job_log.log import JobLog, make_finding
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+SAYS = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
+
+
+def read(lines: Sequence[str], log: JobLog) -> None:
+    """Read who is absent, and for how long the others waited."""
+    for line in lines:
+        if (barrier := SAYS.search(line)) is not None:
+            for absent in barrier[1].split(","):
+                log.absent.setdefault(int(absent[:10]), int(barrier[2][:12]) / 1000)
+
+
+def find(log: JobLog) -> Iterator[Finding]:
+    """Yield which ranks did not come to a monitored barrier."""
+    if not log.absent:
+        return
+    ranks, seconds = sorted(log.absent), max(log.absent.values())
+    words = f"{ranks_text(ranks)} did not come to `monitored_barrier` within {seconds:.4g} s"
+    fix = (
+        f"look at {ranks_text(ranks)}: still at work, in another call, or gone; `scenario hang` on "
+        "the machine shows where."
+    )
+    yield make_finding("missing_participant", words, ranks, fix=fix)
