@@ -33,6 +33,7 @@ from torch_scenarios.record.evidence.decision import StorePrefixes
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates
+from torch_scenarios.record.ray_workers import RayWorkers
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
 from torch_scenarios.record.shim import find_stand_in
 
@@ -532,6 +533,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
     spawner = Spawner(recorder, dist, rank, world)
     spawner.install(torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"])
     spawner.watch_processes()
+    RayWorkers(dist, spawner.run_as_worker).install()
     _tell_sleeps(rank, board)
     _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"), recorder.prefixes)
     module._new_group_with_tag = new_group
@@ -667,6 +669,16 @@ class Spawner:
                 self._call(process.run, target, given)
 
         BaseProcess.start = begin  # type: ignore[method-assign, assignment]
+
+    def run_as_worker(
+        self, started: int, run: Callable[[], Any], fn: Any, passed: Sequence[Any]
+    ) -> None:
+        """Run as this rank what a framework runs in each of the workers that it starts."""
+        if started != self._world:
+            self._refuse(str(started), started)
+        if self._dist.is_initialized():
+            self._dist.destroy_process_group()
+        self._call(run, fn, passed)
 
     def _is_own(self) -> bool:
         """Whether what is started now is a rank's own helper."""
