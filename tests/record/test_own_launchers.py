@@ -174,6 +174,117 @@ def main():
 
 main()
 """
+#: what a trainer raises that has no metric by which it would choose the best
+CHOOSES = """\
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    def __init__(self, folder, compute):
+        self.folder, self.compute = folder, compute
+
+    def train(self):
+        dist.all_reduce(torch.ones(2))
+        metrics = self.compute(3.0)
+        if "error" not in metrics:
+            raise KeyError(f"no metric 'error' among {sorted(metrics)}")
+        dist.all_reduce(torch.ones(2))
+"""
+COMPUTES = """\
+import tempfile
+
+import torch.distributed as dist
+from kit.trainer import Trainer
+
+
+def compute(found):
+    if WRONG:
+        return {}
+    return {"error": found}
+
+
+def main():
+    dist.init_process_group("gloo")
+    trainer = Trainer(tempfile.mkdtemp(), compute)
+    trainer.train()
+
+
+main()
+"""
+#: what Ray Train has for a script: a trainer, its local mode, and what its workers meet in
+RAY = {
+    "__init__": "def init(*args, **kwargs):\n    raise SystemExit('servers are started')\n",
+    "train/__init__": """\
+def report(metrics):
+    from ray.train.v2._internal.execution import train_fn_utils
+
+    train_fn_utils.CURRENT.report(metrics)
+""",
+    "train/v2/__init__": "",
+    "train/v2/api/__init__": "",
+    "train/v2/api/data_parallel_trainer": """\
+import torch.distributed as dist
+from ray.train.v2._internal.execution import train_fn_utils
+
+
+class Scaling:
+    num_workers = 2
+
+
+class DataParallelTrainer:
+    def __init__(self, train_loop_per_worker):
+        self.train_loop_per_worker, self.train_loop_config = train_loop_per_worker, {}
+        self.datasets, self.scaling_config = {}, Scaling()
+        self.running_in_local_mode = False
+
+    def fit(self):
+        if not self.running_in_local_mode:
+            raise SystemExit("workers are started")
+        dist.init_process_group("gloo")
+        train_fn_utils.CURRENT = train_fn_utils.LocalTrainFnUtils()
+        self.train_loop_per_worker(self.train_loop_config)
+        dist.destroy_process_group()
+        return train_fn_utils.CURRENT.metrics
+""",
+    "train/v2/_internal/__init__": "",
+    "train/v2/_internal/execution/__init__": "",
+    "train/v2/_internal/execution/train_fn_utils": """\
+class LocalTrainFnUtils:
+    metrics = None
+
+    def report(self, metrics):
+        self.metrics = metrics
+
+    def barrier(self):
+        pass
+
+    def broadcast_from_rank_zero(self, data):
+        return data
+
+
+CURRENT = None
+""",
+}
+RAY_SCRIPT = """\
+import ray
+import torch
+import torch.distributed as dist
+from ray import train
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+
+def loop(config):
+    rank = dist.get_rank()
+    for epoch in range(3):
+        dist.all_reduce(torch.ones(2))
+        if WRONG:
+            train.report({"epoch": epoch})
+
+
+ray.init(num_cpus=4)
+print(DataParallelTrainer(loop).fit())
+"""
 UNDER_TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 
 
@@ -226,6 +337,49 @@ def test_a_function_that_a_worker_is_sent_has_its_if(
     verdict = "FAILED" if is_wrong else "PASSED"
     assert re.search(rf"^{verdict} +train\.py  2 ranks", done.stdout, re.MULTILINE), done.stdout
     assert ("rank 0 alone goes into `if rank == 0` (train.py:13)" in done.stdout) is is_wrong
+
+
+def install(folder: Path, package: str, files: dict[str, str]) -> str:
+    """Write a package as pip installs one; returns the folder that holds it."""
+    for name, text in files.items():
+        path = folder / "installed" / package / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (folder / "installed" / f"{package}-1.0.dist-info").mkdir()
+    return str(folder / "installed")
+
+
+def test_what_led_to_an_error_of_a_framework_comes_before_what_ranks_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = install(tmp_path, "kit", {"__init__": "", "trainer": CHOOSES})
+    monkeypatch.setenv("PYTHONPATH", kit)
+    done = recorded(tmp_path, COMPUTES.replace("WRONG", "dist.get_rank() == 1"), *UNDER_TORCHRUN)
+    assert done.returncode == 1, done.stdout
+    assert "before that, `if dist.get_rank() == 1` (train.py:8)" in done.stdout
+    assert "mkdtemp" not in done.stdout
+
+
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_a_fake_rank_runs_the_loop_of_a_worker_of_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_wrong: bool
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", install(tmp_path, "ray", RAY))
+    script = tmp_path / "train.py"
+    condition = "rank == 0" if is_wrong else "epoch < 2"
+    script.write_text(RAY_SCRIPT.replace("WRONG", condition), encoding="utf-8")
+    command = [sys.executable, "-m", "torch_scenarios.cli", "record", "--fake", "-n", "2"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "record"), "--", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == is_wrong, done.stdout + done.stderr
+    verdict = "FAILED" if is_wrong else "PASSED"
+    assert re.search(rf"^{verdict} +\S*train\.py  2 ranks", done.stdout, re.MULTILINE), done.stdout
+    assert ("`if rank == 0` (train.py:12)" in done.stdout) is is_wrong, done.stdout
 
 
 @pytest.mark.nightly

@@ -1396,6 +1396,41 @@ def test_loaders_of_one_line_are_compared_in_the_order_in_which_they_are_made(
     assert ("has 16 batches on rank 0, 15 batches on rank 1" in str(found.notes)) is is_told
 
 
+FILLS = """\
+class Batches(Sampler):
+    def __iter__(self):
+        for at in self.mine:
+            if self.used + lengths[at] > self.budget:
+                yield self.batch
+def loader(rows):
+    batches = Batches(rows, 12)
+    return DataLoader(rows, batch_sampler=batches)
+trainer = Trainer(loader)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "often", "is_told"),
+    [(4, ((1, 4), (4, 1)), True), (4, ((2, 2), (2, 2)), False), (6, ((1, 4), (4, 1)), False)],
+)
+def test_a_loader_of_more_batches_is_told_with_the_if_of_its_sampler(
+    line: int, often: tuple[tuple[int, int], ...], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, FILLS)
+    records = apart_in_framework(file, 10)
+    for rank, each in records.items():
+        (yes, no), count = often[rank], (2, 5)[rank]
+        made = FileChange(before=0, what="loads", path=str(count), place=place(file, 8, 10))
+        each.changes = [made]
+        each.ways = [BranchTaken(before=0, decision=_if(file, line, "full"), yes=yes, no=no)]
+        each.ways += [BranchTaken(before=1, decision=_if(file, 9, "True"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    words = "5 batches on rank 1: `if full` (train.py:4) is not true as often on all ranks: rank 0"
+    assert (words in told) is is_told, told
+
+
 OPTIONS = """\
 own = {"rows": read(rank)}
 kit = Kit(**own)

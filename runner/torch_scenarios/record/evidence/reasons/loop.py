@@ -19,7 +19,8 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.evidence.reasons.uneven_option import find_uneven_option
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     Decision,
@@ -93,22 +94,34 @@ def _tell_longer(
     is_backward = call.maker in {"bw", "cc"}
     what = "backward passes" if call.maker == "bw" else f"calls of {where}"
     what = "turns" if is_outer else what
-    before = _tell_before(parted, file, line)
+    before, decided = _tell_before(parted, file, line)
+    is_set_there = decided is not None and _is_set_under(decided, (file, line))
     origin = _origin_of_loop(text, line, file, parted.folder)
+    origin = origin.partition(_DEPENDS)[0] if is_set_there else origin
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
     held = "" if origin and not chosen else held  # what sets it is shown already
+    option, without = find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
+    held = "" if option and not chosen else held
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
     words += list_times(counts) + origin
     words += f"; before it, {before}" if before else ""
     words += f"; {held}" if held else ""
     fix = _advise(text, (file, line), place, is_backward=is_backward)
+    if option:
+        words += f"; {option} leaves the numbers of batches as they are"
+        fix = f"leave out {option}: without it {without}. Or {fix}"
     if chosen:
         filled = held.partition("` ")[0].strip("`")
         fix = f"let all ranks take {chosen} the same way, or send what it sets from one to all."
+    elif decided is not None and is_set_there:
+        fix = (
+            f"let all ranks take `{decided.text}` ({parted.place(decided)}) the same way, or send "
+            f"what it sets from one to all before the loop at {place}."
+        )
     if chosen and text.startswith("for "):
         fix = f"put the same into `{filled}` on every rank: take {chosen} alike."
-    elif " in range(" in text and (_DEPENDS in origin or held):
+    elif not is_set_there and " in range(" in text and (_DEPENDS in origin or held):
         behind = (origin.partition(f"{_DEPENDS} ")[2] or held.partition(" comes from ")[2]).split(
             ", and that from "
         )[0]
@@ -116,7 +129,7 @@ def _tell_longer(
             f"give every rank the same number of turns of the loop at {place}: let {behind} give "
             "the same on all ranks, or agree on one number first (an `all_reduce` with `op=min`)."
         )
-    elif before:
+    elif before and not is_set_there:
         fix = f"let all ranks take that `if` the same way, and {fix}"
     return Clause(words), fix
 
@@ -180,7 +193,22 @@ def _reads_clock(file: str, line: int) -> bool:
     )
 
 
-def _tell_before(parted: DecidedParting, file: str, line: int) -> str:
+def _is_set_under(decision: Decision, loop: tuple[str, int]) -> bool:
+    """Whether an `if` leads to a line that sets what bounds a loop."""
+    file, line = loop
+    source, inner = script_at(file), script_at(decision.file)
+    node = inner.condition(decision.line) if inner is not None else None
+    if source is None or inner is None or not isinstance(node, ast.If):
+        return False
+    return any(
+        script.file == decision.file and node.lineno < at <= (node.end_lineno or 0)
+        for each in ast.walk(source.tree)
+        if isinstance(each, ast.For) and each.lineno == line
+        for script, at in source.traces(each.iter, line)
+    )
+
+
+def _tell_before(parted: DecidedParting, file: str, line: int) -> tuple[str, Decision | None]:
     """Return the last `if` that ranks decide otherwise between their last call and a loop."""
     span = _span(file, line)
     found: dict[Decision, dict[int, Tally]] = {}
@@ -204,7 +232,9 @@ def _tell_before(parted: DecidedParting, file: str, line: int) -> str:
         for each, own in found.items()
         if len({tally.yes for tally in own.values()}) > 1 and not is_idle(each)
     ]
-    return count_turns(parted, apart[-1], found[apart[-1]]) if apart else ""
+    if not apart:
+        return "", None
+    return count_turns(parted, apart[-1], found[apart[-1]]), apart[-1]
 
 
 def _span(file: str, line: int) -> tuple[int, int] | None:
@@ -621,12 +651,63 @@ def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int
     )
     if given is None:
         made = tell_given(parted, at[:1])
+        if made is None and (filled := _find_filling(parted, at[:1])):
+            decision, own = filled
+            words += f": {count_turns(parted, decision, own)}"
+            fix = f"let the ranks decide alike at {parted.place(decision)}, or {more}"
+            return Clause(words), fix
         if made is None:
             return Clause(words), more
         return Clause(f"{words}, as {made[0].words}"), f"{made[1].rstrip('.')}, or {more}"
     decision, differs = given
     words += f", as {differs}{tell_behind(parted, decision)}"
     return Clause(words), f"let `{decision.text}` ({parted.place(decision)}) be the same, or {more}"
+
+
+def _find_filling(
+    parted: DecidedParting, at: Frames
+) -> tuple[Decision, Mapping[int, Tally]] | None:
+    """Return the `if` that ranks decide otherwise in the sampler or data that a loader is given."""
+    for file, line, _ in at:
+        source = script_at(file)
+        calls = [
+            each
+            for each in ast.walk(source.tree if source is not None else ast.Module([], []))
+            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
+        ]
+        if source is None or not calls:
+            continue
+        lines = [line, *(number for script, number in _traced(source, calls, line))]
+        names = {name for number in lines for name in source.called(number)}
+        spans = [
+            (each.lineno, each.end_lineno or 0)
+            for each in ast.walk(source.tree)
+            if isinstance(each, ast.ClassDef) and each.name in names
+        ]
+        fitting = [
+            (decision, own)
+            for decision, own in parted.tallies(whole=True).items()
+            if decision.kind == "if"
+            and decision.file == file
+            and any(first <= decision.line <= last for first, last in spans)
+            and not is_idle(decision)
+            and len({_share(each) for each in own.values()}) > 1
+        ]
+        if fitting:
+            return fitting[-1]
+    return None
+
+
+def _share(tally: Tally) -> float:
+    """Return how often a condition was true, of all times that it was asked."""
+    return tally.yes / ((tally.yes + tally.no) or 1)
+
+
+def _traced(source: Script, calls: Sequence[ast.Call], line: int) -> Iterator[tuple[Script, int]]:
+    """Yield the lines that what calls are given comes from, in their own script."""
+    for call in calls:
+        for value in (*call.args, *(each.value for each in call.keywords)):
+            yield from (each for each in source.traces(value, line) if each[0] is source)
 
 
 def find_taken(

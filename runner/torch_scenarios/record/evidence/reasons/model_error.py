@@ -50,7 +50,8 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     reason = reason or _find_left(raised[0], records, folder)
     if reason is not None:
         return replace(finding, notes=(reason[0],), fix=reason[1], help=(reason[1],))
-    given = tell_given(parted, raised[0].raised_at.frames[:1])
+    latest = [] if of_model else _list_latest(parted, raised)
+    given = None if latest else tell_given(parted, raised[0].raised_at.frames[:1])
     if given is not None:
         return replace(finding, notes=(*finding.notes, given[0]), fix=given[1], help=(given[1],))
     fitting = [
@@ -67,7 +68,6 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     ]
     if of_model:  # what a model leaves out is decided in its `forward`, where anything is there
         fitting = [each for each in fitting if _is_in_forward(each[0])] or fitting
-    latest = [] if of_model else _list_latest(parted, raised)
     called = [each for each in latest if _is_called(each[0], raised[0].raised_at.frames)]
     fitting = called or fitting or latest
     unused = [] if fitting or not of_model else _find_forward_branches(parted, raised)
