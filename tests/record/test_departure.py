@@ -63,6 +63,11 @@ def stack(*frames: tuple[str, int, str]) -> str:
         (f"{LIB}/socket.py", "readinto", "for another machine, or server"),
         (f"{LIB}/threading.py", "join", "for a thread of its own to end"),
         (f"{LIB}/threading.py", "wait", "for another thread of its own to wake it"),
+        (
+            "/x/site-packages/torch/_inductor/cpu_vec_isa.py",
+            "_probe_load",
+            "for `torch.compile`, whose",
+        ),
         ("/x/site-packages/torch/utils/file_baton.py", "wait", "for another process to build"),
         ("/x/site-packages/torch/utils/data/dataloader.py", "_try_get_data", "for a worker of"),
     ],

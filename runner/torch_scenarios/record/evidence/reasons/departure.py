@@ -85,6 +85,14 @@ AT_BARRIER = "for more processes at a barrier"
 #: and what helps
 _KNOWN = (
     (
+        re.compile(r"torch/_(?:inductor|dynamo)/"),
+        "for `torch.compile`, whose compiler is at work",
+        (
+            "the first run compiles, for minutes on a busy machine: give `--max-seconds` more, or "
+            "run it again, which finds in the compiler's cache what this run has compiled."
+        ),
+    ),
+    (
         re.compile(r"torch/utils/file_baton\.py"),
         "for another process to build an extension of torch",
         (
