@@ -22,7 +22,7 @@ class RayWorkers:
     """Lets a trainer of Ray run its loop where it is called, as the worker of this rank."""
 
     def __init__(self, dist: Any, run: Callable[[int, Callable[[], Any], Any, Any], None]) -> None:
-        """`run` runs a function as this rank, with how many there are to be and what it is given."""
+        """`run` runs a function as this rank: how many there are to be, and what it is given."""
         self._dist, self._run = dist, run
 
     def install(self) -> None:
