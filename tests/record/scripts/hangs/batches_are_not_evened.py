@@ -1,4 +1,4 @@
-"""A loader is told to leave the last batch as it is, so that one rank has a batch less.
+"""A loader leaves the last batch as it is, so that one rank has a batch less.
 
 Ranks: 2
 Told: `even_batches=False`

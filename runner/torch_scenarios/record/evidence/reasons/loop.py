@@ -19,7 +19,6 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.reasons.uneven_option import find_uneven_option
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -101,7 +100,7 @@ def _tell_longer(
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
     held = "" if origin and not chosen else held  # what sets it is shown already
-    option, without = find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
+    option, without = _find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
     held = "" if option and not chosen else held
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
     words += list_times(counts) + origin
@@ -132,6 +131,35 @@ def _tell_longer(
     elif before and not is_set_there:
         fix = f"let all ranks take that `if` the same way, and {fix}"
     return Clause(words), fix
+
+
+#: options that are False where ranks may have other numbers of batches, and what they would do
+_EVENING = {
+    "even_batches": "accelerate repeats rows until all ranks have as many batches",
+    "use_distributed_sampler": "Lightning deals the rows so that all ranks have as many batches",
+}
+
+
+def _find_uneven_option(parted: DecidedParting) -> tuple[str, str]:
+    """Return an option with its place, and what leaving it out does; both empty without one.
+
+    accelerate repeats rows until all ranks have as many batches, and Lightning deals rows by a
+    sampler that does; a script may ask both not to, as by `even_batches=False`.
+    """
+    files = dict.fromkeys(
+        [
+            *(file for _, at in parted.parting.sides for file, _, _ in at),
+            *(each.decision.file for own in parted.records.values() for each in own.ways),
+        ]
+    )
+    for source in filter(None, map(script_at, files)):
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.keyword) or node.arg not in _EVENING:
+                continue
+            if isinstance(node.value, ast.Constant) and node.value.value is False:
+                place = short(((source.file, node.value.lineno, ""),), parted.folder)
+                return f"`{node.arg}=False` ({place})", _EVENING[node.arg]
+    return "", ""
 
 
 #: how a loop is tied to a line that reads what differs between ranks
