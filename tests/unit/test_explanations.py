@@ -169,7 +169,8 @@ def test_a_page_shows_what_why_example_and_fix() -> None:
 #: a word with which a line of a report begins, or a headline
 LABELS = re.compile(r"^ {0,6}(?:= )?([a-z]+)(?=:|\[| \d+/\d+:)|^([A-Z]{5,})\b", re.MULTILINE)
 #: the line that counts, and its words
-COUNTS, COUNTED = re.compile(r"^.* in [\d.]+ m?s$", re.MULTILINE), re.compile(r"\d+ ([a-z]+)(?=,| in)")
+COUNTS = re.compile(r"^.* in [\d.]+ m?s$", re.MULTILINE)
+COUNTED = re.compile(r"\d+ ([a-z]+)(?=,| in)")
 PROGRAMS = {
     "passes": "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n",
     "hangs": "world_size: 2\ntensors: {x: [1]}\nsteps: [{ranks: 0, all_reduce: {tensor: x}}]\n",

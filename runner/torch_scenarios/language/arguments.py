@@ -570,11 +570,14 @@ def _police_number(key: Scalar, context: Context) -> bool:
         }
     sort = next((sort for sort, taken in known.items() if name in taken), None)
     if sort is not None:
+        fix = f"choose another name for the number, such as `my_{name}`"
+        if sort == "a tensor":
+            fix += f"; `compute: {{{name}: ...}}` gives the tensor a new value"
         context.problems.add(
             "name_taken",
-            f"`{name}` is {sort}, so `let` cannot name a number so",
+            f"`{name}` is {sort}, and cannot also be a number that `let` assigns",
             key.mark,
-            f"choose another name for the number, such as `my_{name}`",
+            fix,
         )
     return sort is not None
 

@@ -47,9 +47,10 @@ def _report_missing(works: dict[int, Work], unmatched: dict[int, Symptom]) -> Sy
     label = f"`{work.call.label}`"
     labels = {rank: works[rank].call.label for rank in several}
     if len(set(labels.values())) > 1:  # as the ranks of messages whose peers differ
-        each = [f"`{label}` on rank {rank}" for rank, label in [*labels.items()][:PARTS]]
-        more = len(labels) - len(each)
-        label = ", ".join(each) + (f", and others on {more} more" if more else "")
+        most = PARTS if len(labels) > PARTS + 1 else len(labels)
+        each = [f"`{label}` on rank {rank}" for rank, label in [*labels.items()][:most]]
+        more = len(labels) - most
+        label = ", ".join(each) + (f", others on {more} more ranks," if more else "")
     step = work.call.step
     same = unmatched.get(step.index)
     return Symptom(
