@@ -1,0 +1,128 @@
+"""How many of the steps of held_out_steps.yaml are in the intervals that a plan prints.
+
+`python -m benchmarks.held_out_steps [SET...]` weighs the program of each published way, and prints
+tokens a second of each GPU and its memory, measured and reckoned, with what 80 % of such steps take
+and an allocator reserves. Nothing reads these rows to forecast.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from torch_scenarios.cost.candidates import NOTHING, Candidate, Decoder
+from torch_scenarios.cost.intervals import TOO_LARGE, memory_interval, tell_fit
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.pipeline.plan import weigh_candidate
+
+ROWS = Path(__file__).with_suffix(".yaml")
+WAYS = ("stages", "parts", "replicas", "shards", "context", "tensor", "micro", "turns")
+HEAD = "| step | measured | reckoned | 80 % | memory | 80 % | verdict |"
+
+
+class HeldOutStep(Struct, frozen=True, kw_only=True):
+    """A step: what was measured, and what the plan says of it; memory in GiB."""
+
+    name: str
+    tokens: float | None
+    reckoned: float
+    between: tuple[float, float]
+    memory: float | None
+    reserved: tuple[float, float]
+    verdict: str
+    is_oom: bool
+
+    @property
+    def is_time_inside(self) -> bool | None:
+        """Whether the interval has the time; None where none was published."""
+        return self.tokens and self.between[0] <= self.tokens <= self.between[1]
+
+    @property
+    def is_memory_inside(self) -> bool | None:
+        """Whether the interval has the memory; None where none was published."""
+        return self.memory and self.reserved[0] <= self.memory <= self.reserved[1]
+
+    @property
+    def is_fit_right(self) -> bool:
+        """Whether a step that was run is not TOO LARGE, and one without room does not fit."""
+        return self.verdict == TOO_LARGE if self.is_oom else self.verdict != TOO_LARGE
+
+
+def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
+    """Return what the plan says of a row."""
+    sizes = {name: row.get(name, 1) for name in WAYS}
+    way = Candidate(
+        **sizes, recompute=row.get("recompute", NOTHING), products=row.get("products", "bfloat16")
+    )
+    batch = way.replicas * way.shards // way.context * way.micro * way.turns
+    changed = {name: row[name] for name in ("sequence",) if name in row}
+    model = Decoder(batch=batch, **{**models[row["model"]], **changed})
+    machine = topology(row["machine"])
+    assert machine.gpu is not None
+    with tempfile.TemporaryDirectory() as folder:
+        found = weigh_candidate(model, way, machine, machine.gpu, Path(folder))
+    own = model.batch * model.sequence / way.ranks
+    took, least = found.forecast, model.hold_least().load(way, machine.gpu).held
+    allocator, gib = memory_interval(), 2**30
+    return HeldOutStep(
+        name=f"{row['model']}, {way.name}, {row['machine']}",
+        tokens=row.get("tokens"),
+        reckoned=own / took.time * 1e6,
+        between=(own / took.high * 1e6, own / took.low * 1e6),
+        memory=row.get("memory"),
+        reserved=(least * allocator.low / gib, found.held * allocator.high / gib),
+        verdict=tell_fit(found.held, machine.gpu.memory, least),
+        is_oom=row.get("oom", False),
+    )
+
+
+def main() -> None:
+    """Print a line for each step, and the sums of each set and of all."""
+    document = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    every: list[HeldOutStep] = []
+    for name, about in document["sets"].items():
+        if len(sys.argv) > 1 and not any(asked in name for asked in sys.argv[1:]):
+            continue
+        print(f"\n{name}\n{HEAD}", "|---" * 7 + "|", sep="\n")
+        own = []
+        for row in about["rows"]:
+            found = weigh_row(row, document["models"])
+            own.append(found)
+            print(line(found), flush=True)
+        print(told(own))
+        every += own
+    print(f"all: {told(every)}")
+
+
+def line(found: HeldOutStep) -> str:
+    """Return a step as a line of the table; what is outside is bold."""
+    marks = ["**" * (inside is False) for inside in (found.is_time_inside, found.is_memory_inside)]
+    measured = "out of memory" if found.is_oom else f"{found.tokens:.0f}"
+    memory = "" if found.memory is None else f"{found.memory:.0f} GiB"
+    verdict = found.verdict if found.is_fit_right else f"**{found.verdict}**"
+    return (
+        f"| {found.name} | {marks[0]}{measured}{marks[0]} | {found.reckoned:.0f} "
+        f"| {found.between[0]:.0f} to {found.between[1]:.0f} | {marks[1]}{memory}{marks[1]} "
+        f"| {found.reserved[0]:.0f} to {found.reserved[1]:.0f} GiB | {verdict} |"
+    )
+
+
+def told(steps: list[HeldOutStep]) -> str:
+    """Return how many of some steps are inside."""
+    times, memories = (
+        [inside for step in steps if (inside := getattr(step, name)) is not None]
+        for name in ("is_time_inside", "is_memory_inside")
+    )
+    return (
+        f"{sum(times)} of {len(times)} times and {sum(memories)} of {len(memories)} memories are "
+        f"in their interval, {sum(step.is_fit_right for step in steps)} of {len(steps)} verdicts right"
+    )
+
+
+if __name__ == "__main__":
+    main()
