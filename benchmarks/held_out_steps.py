@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from torch_scenarios.cost.candidates import NOTHING, Candidate, Decoder
+from torch_scenarios.cost.candidates import NOTHING, ZERO_3, Candidate, Decoder
 from torch_scenarios.cost.intervals import TOO_LARGE, memory_interval, tell_fit
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.pipeline.plan import weigh_candidate
@@ -57,7 +57,10 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
     """Return what the plan says of a row."""
     sizes = {name: row.get(name, 1) for name in WAYS}
     way = Candidate(
-        **sizes, recompute=row.get("recompute", NOTHING), products=row.get("products", "bfloat16")
+        **sizes,
+        recompute=row.get("recompute", NOTHING),
+        zero=row.get("zero", ZERO_3),
+        products=row.get("products", "bfloat16"),
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
     changed = {name: row[name] for name in ("sequence",) if name in row}
@@ -76,7 +79,7 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
         between=(own / took.high * 1e6, own / took.low * 1e6),
         memory=row.get("memory"),
         reserved=(least * allocator.low / gib, found.held * allocator.high / gib),
-        verdict=tell_fit(found.held, machine.gpu.memory, least),
+        verdict=tell_fit(found.held, machine.memory, least),
         is_oom=row.get("oom", False),
     )
 
@@ -118,9 +121,10 @@ def told(steps: list[HeldOutStep]) -> str:
         [inside for step in steps if (inside := getattr(step, name)) is not None]
         for name in ("is_time_inside", "is_memory_inside")
     )
+    right = sum(step.is_fit_right for step in steps)
     return (
         f"{sum(times)} of {len(times)} times and {sum(memories)} of {len(memories)} memories are "
-        f"in their interval, {sum(step.is_fit_right for step in steps)} of {len(steps)} verdicts right"
+        f"in their interval, {right} of {len(steps)} verdicts right"
     )
 
 

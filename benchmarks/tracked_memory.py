@@ -3,7 +3,8 @@
 `python -m benchmarks.tracked_memory [NAME...]` prints a table in Markdown, in GiB. Both have the
 same sizes; the script (tests/record/scripts/tracked_decoder.py) is run by torch without memory.
 `_find_peak` was written with FIRST at hand; LATER were chosen before any of them was tracked, and
-forecast once.
+forecast once. KEPT are steps whose weights stay whole (`reshard_after_forward=False`), with
+gradients that are scattered once a step where `zero` is 1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.cost.candidates import ALL, NOTHING, Candidate, Decoder
+from torch_scenarios.cost.candidates import ALL, NOTHING, ZERO_1, ZERO_2, ZERO_3, Candidate, Decoder
 from torch_scenarios.cost.topology import topology
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "record" / "scripts" / "tracked_decoder.py"
@@ -31,6 +32,7 @@ PLAIN: dict[str, Any] = {
     "turns": 1,
     "replicas": 1,
     "shards": 8,
+    "zero": ZERO_3,
     "recompute": False,
 }
 OF_70B = {"hidden": 8192, "inner": 28672, "heads": 64}
@@ -119,6 +121,29 @@ LATER: dict[str, dict[str, Any]] = {
     "16 layers of 8B, loss in bfloat16": {"layers": 16, "flags": ["bfloat16-loss"]},
     "16 layers of 8B, plain gate": {"layers": 16, "flags": ["plain-gate"]},
 }
+KEPT: dict[str, dict[str, Any]] = {
+    "8 layers of 8B, weights whole": {"layers": 8, "zero": ZERO_2},
+    "8 layers of 8B, 2 microbatches, weights whole": {"layers": 8, "turns": 2, "zero": ZERO_2},
+    "8 layers of 8B, 2 microbatches, gradients too": {"layers": 8, "turns": 2, "zero": ZERO_1},
+    "16 layers of 13B, 3 microbatches, recomputed, weights whole": {
+        **OF_13B,
+        "layers": 16,
+        "sequence": 2048,
+        "turns": 3,
+        "zero": ZERO_2,
+        "recompute": True,
+    },
+    "12 layers of 3B, 2 x 2048, HSDP 2 x 4, weights whole": {
+        **OF_3B,
+        "layers": 12,
+        "sequence": 2048,
+        "micro": 2,
+        "turns": 2,
+        "replicas": 2,
+        "shards": 4,
+        "zero": ZERO_2,
+    },
+}
 
 
 def plan_case(case: dict[str, Any]) -> float:
@@ -138,7 +163,7 @@ def plan_case(case: dict[str, Any]) -> float:
         stages=1,
         tensor=1,
         recompute=ALL if sizes["recompute"] else NOTHING,
-        **{name: sizes[name] for name in ("replicas", "shards", "micro", "turns")},
+        **{name: sizes[name] for name in ("replicas", "shards", "micro", "turns", "zero")},
     )
     gpu = topology("h100-8x400g").gpu
     assert gpu is not None
@@ -161,7 +186,7 @@ def track_case(case: dict[str, Any]) -> float:
 def main() -> None:
     """Print a line for each case that is asked for, all if none is."""
     print("| step | tracked | planned | off by |", "|---" * 4 + "|", sep="\n")
-    for cases in (FIRST, LATER):
+    for cases in (FIRST, LATER, KEPT):
         for name, case in cases.items():
             if len(sys.argv) < 2 or any(asked in name for asked in sys.argv[1:]):
                 tracked, planned = track_case(case), plan_case(case)

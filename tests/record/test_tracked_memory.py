@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.tracked_memory import FIRST, LATER, plan_case, track_case
+from benchmarks.tracked_memory import FIRST, KEPT, LATER, plan_case, track_case
 
-CASES = {**FIRST, **LATER}
-#: one whose loss is what takes most, and one whose backward pass is
-QUICK = ("4 layers of 8B", "8 layers of 8B, 512 tokens, 4 GPUs")
+CASES = {**FIRST, **LATER, **KEPT}
+#: one whose loss is what takes most, one whose backward pass is, and one whose weights stay whole
+QUICK = (
+    "4 layers of 8B",
+    "8 layers of 8B, 512 tokens, 4 GPUs",
+    "8 layers of 8B, weights whole",
+)
 
 
 @pytest.mark.parametrize(

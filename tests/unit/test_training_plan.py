@@ -21,6 +21,9 @@ from torch_scenarios.cost.candidates import (
     NOTHING,
     RECIPE,
     SOME,
+    ZERO_1,
+    ZERO_2,
+    ZERO_3,
     Candidate,
     Decoder,
 )
@@ -79,6 +82,10 @@ WAYS = [
     way(shards=2, replicas=2),
     way(shards=2, tensor=2, recompute=ALL),
     way(shards=4, together=2),
+    way(shards=4, zero=ZERO_2, together=2),
+    way(shards=2, replicas=2, tensor=2, zero=ZERO_2, recompute=SOME),
+    way(shards=4, zero=ZERO_1, turns=3),
+    way(shards=2, replicas=2, zero=ZERO_1, recompute=ALL),
     way(stages=2, shards=2, turns=4),
     way(stages=4, turns=4),
     way(stages=2, shards=2, tensor=2, turns=3, recompute=ALL),
@@ -91,6 +98,8 @@ WAYS = [
     way(shards=4, expert=2),
     way(shards=4, expert=4, context=2, recompute=ALL),
     way(shards=4, expert=2, tensor=2, together=2, recompute=SOME),
+    way(shards=4, expert=2, zero=ZERO_1, context=2),
+    way(shards=4, expert=2, zero=ZERO_2),
     way(stages=2, shards=4, expert=2, turns=4),
     way(stages=3, parts=2, shards=2, expert=2, turns=6, recompute=ALL),
     way(stages=2, turns=3, schedule=ZERO_BUBBLE),
@@ -513,6 +522,28 @@ def test_ways_take_all_ranks_and_divide_the_batch() -> None:
     assert all(each.ranks == 8 for each in found)
     batch = {each.shards * each.replicas * each.micro * each.turns for each in found}
     assert batch == {TINY.batch}
+
+
+def test_weights_that_stay_whole_are_gathered_once_a_step(tmp_path: Path) -> None:
+    """The name of a way says what each microbatch sends, and so how much a rank holds."""
+    machine = topology(MACHINE)
+    wide = replace(TINY, layers=8, hidden=1024, inner=4096, vocabulary=4096, sequence=256, batch=64)
+    ways = {zero: way(shards=4, turns=16, zero=zero) for zero in (ZERO_3, ZERO_2, ZERO_1)}
+    found = {
+        zero: weigh_candidate(wide, asked, machine, gpu(), tmp_path) for zero, asked in ways.items()
+    }
+    held = [found[zero].held for zero in ways]
+    assert held == sorted(held)
+    times = {zero: each.forecast.time for zero, each in found.items()}
+    assert times[ZERO_1] < times[ZERO_2] < times[ZERO_3]  # small blocks wait for what they send
+    names = [found[zero].path.stem for zero in ways]
+    assert names == ["dp4-micro1x16", "dp4-zero2-micro1x16", "dp4-zero1-micro1x16"]
+    once = wide.program(ways[ZERO_1], gpu())
+    assert once.count("reduce_scatter_single") == once.count("all_gather_single") == 1
+    every = list(wide.candidates(machine, 8))
+    assert {each.zero for each in every if each.stages == 1} == {ZERO_1, ZERO_2, ZERO_3}
+    assert {each.zero for each in every if each.stages > 1} == {ZERO_3}
+    assert all(each.turns > 1 for each in every if each.zero == ZERO_1)
 
 
 def test_a_step_of_many_turns_is_forecast_as_its_file_is(tmp_path: Path) -> None:

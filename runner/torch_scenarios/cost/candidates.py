@@ -11,6 +11,8 @@ evenly. Its step is written as a scenario with real sizes, which is weighed, and
 other file::
 
     one stage     the weights of a block are gathered one block ahead, its gradients are scattered
+                  (FSDP, ZeRO-3); or weights are gathered once a step (ZeRO-2), and gradients are
+                  scattered once too (ZeRO-1)
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
     interleaved   1F1B of several parts of the model on each stage, which is idle for less
                   (Narayanan et al., arXiv 2104.04473)
@@ -38,6 +40,7 @@ block keeps what attention gives and every second product.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -136,6 +139,10 @@ EXPERT, CONTEXT, FEWEST_TOKENS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16), 819
 #: parts of a model on each stage of a pipeline; several want three stages, as ranks exchange both
 #: activations and gradients with one neighbour where there are two
 PARTS, FEWEST_OF_SEVERAL = (1, 2, 4, 8), 3
+#: what ranks of one stage shard, as DeepSpeed numbers it: the averages alone, gradients too, and
+#: weights too. The first two are FSDP2's with `reshard_after_forward=False`, where the gradients
+#: are synchronized with the last microbatch alone, or with each
+ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
 #: parts of a model that may have no block: the first, which embeds, and the last, of the logits
 EMPTY = 2
 #: what a backward pass computes anew, see the module
@@ -237,16 +244,19 @@ class Decoder(Struct, frozen=True, kw_only=True):
             for replicas in many if stages == 1 else (1,):
                 if data % replicas:
                     continue
-                for expert, context in self._divisions(data // replicas, replicas):
+                shards = data // replicas
+                zeros = (ZERO_3, ZERO_2, ZERO_1) if stages == 1 < shards else (ZERO_3,)
+                for (expert, context), zero in product(self._divisions(shards, replicas), zeros):
                     plain = Candidate(
                         schedule=schedule,
                         stages=stages,
                         parts=parts,
                         replicas=replicas,
-                        shards=data // replicas,
+                        shards=shards,
                         expert=expert,
                         context=context,
                         tensor=tensor,
+                        zero=zero,
                         products=products,
                     )
                     yield from self._turns(plain)
@@ -269,7 +279,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
             turns = self.batch // (data * micro)
             if self.batch % (data * micro) or not plain.takes(turns):
                 continue
-            for together in TOGETHER if plain.stages == 1 else (1,):
+            if plain.zero == ZERO_1 and turns == 1:
+                continue  # it sends what ZERO_2 does, and holds more
+            for together in TOGETHER if plain.stages == 1 and plain.zero != ZERO_1 else (1,):
                 if self.layers % together == 0:
                     for recompute in (NOTHING, SOME, ALL):
                         yield replace(
@@ -465,10 +477,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
         - where the gradients of the embedding and the logits are scattered, which is last;
         - the step of the optimizer, which makes as much anew as one average is.
 
-        Gradients of an earlier microbatch are there from the beginning.
+        Gradients of an earlier microbatch are there from the beginning. With ZERO_2 all weights are
+        there in bfloat16 until the optimizer has stepped, and with ZERO_1 all gradients are too.
         """
         gradient = self.take("gradient_bytes")
-        stepped = grads = averages = late = 0.0
+        stepped = grads = averages = late = weights_whole = grads_whole = 0.0
         dims = zip(
             self.parameters_of(way, 0),
             self.parameters_of_block(way),
@@ -480,6 +493,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             stepped += self._count_stepped() * own / shards
             averages += self.take("average_bytes") * own / shards
             grads += gradient * own / shards
+            weights_whole += 2 * own if way.zero < ZERO_3 else 0.0
+            grads_whole += gradient * own if way.zero == ZERO_1 else 0.0
             late += gradient * min(own, 2 * way.together * of_block + ends) / shards
         block = way.together * sum(self.parameters_of_block(way))
         ends = self.ends / way.tensor
@@ -488,25 +503,29 @@ class Decoder(Struct, frozen=True, kw_only=True):
         passed = whole_block * (way.recompute != NOTHING)
         passed += 2 * feature * (3 * inner + 2)  # gradients within the network and around it
         all_kept = self.layers * kept
-        is_repeated = way.turns > 1
+        is_repeated = way.turns > 1 and way.zero > ZERO_1
         before = stepped + grads * is_repeated
         behind = stepped + (grads if is_repeated else grads - late)
-        root = 3 * ends  # weights in bfloat16, and the gradient of the logits' in it
-        within, behind_it = (4.5 + gradient) * block, (6 + gradient) * block
+        weights = 4 * block if way.zero == ZERO_3 else 0.0  # of two blocks
+        ends_weights = 2 * ends if way.zero == ZERO_3 else 0.0
+        root = ends_weights + ends  # and the gradient of the logits' in bfloat16
+        scattered = 0.0 if way.zero == ZERO_1 else gradient * block
+        within, behind_it = weights + block / 2 + scattered, weights + 2 * block + scattered
         found = max(
             (
-                (before, 2 * ends, all_kept + logits + 4 * feature),
-                (before, 4.5 * block + root, all_kept + passed),
+                (before, ends_weights, all_kept + logits + 4 * feature),
+                (before, weights + block / 2 + root, all_kept + passed),
                 (before, within + root, all_kept - kept + passed),
                 (before, behind_it + root, all_kept - kept),
                 (behind, within + root, kept + passed),
                 (behind, behind_it + root, kept),
-                (stepped + grads, (2 + gradient) * ends, 0.0),
+                (stepped + grads, ends_weights + gradient * ends, 0.0),
                 (stepped + grads, averages, 0.0),
             ),
             key=sum,
         )
-        return found[0], found[1] + self._count_exchanged(way), found[2]
+        gathered = found[1] + weights_whole + self._count_exchanged(way)
+        return found[0] + grads_whole, gathered, found[2]
 
     def _count_exchanged(self, way: Candidate) -> int:
         """Return the bytes that a rank sends of activations, and that come to it."""
@@ -620,7 +639,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         found = self.load(way, gpu)
         gradient = self.take("gradient_bytes")
         forwards, backwards = self._time_passes(way, found, times)
-        if way.stages > 1:
+        if way.stages > 1 or way.zero == ZERO_1:
             owns = [self.parameters_of(way, stage) for stage in range(way.stages)]
             busy = max(
                 sum(self.blocks_of(way, number) for number in numbers) * (forwards + backwards)
@@ -639,10 +658,13 @@ class Decoder(Struct, frozen=True, kw_only=True):
             scatter += _take(times, way, REDUCE_SCATTER, group, gradient * way.together * own)
             part = gradient * way.together * own / shards_of
             scatter += _take(times, way, ALL_REDUCE, "mesh.replicate", part)
+        once = 0.0
+        if way.zero == ZERO_2:
+            once, gather = gather * self.layers / way.together, 0.0
         turn = max(way.together * forwards, gather)
         turn += max(way.together * backwards, gather + scatter)
         ends = self.ends / way.tensor
-        outside = _take(times, way, ALL_GATHER, "mesh.shard", 2 * ends)
+        outside = once + _take(times, way, ALL_GATHER, "mesh.shard", 2 * ends)
         outside += _take(times, way, REDUCE_SCATTER, "mesh.shard", gradient * ends)
         calls = self.layers / way.together
         return way.turns * (calls * turn + found.logits) + outside + found.optimizer
@@ -691,10 +713,14 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return the step of a candidate as a scenario."""
         found = self.load(way, gpu)
         tensors, steps = (
-            self._plan_stage(way, found) if way.stages == 1 else self.stages(way, found)
+            self.stages(way, found)
+            if way.stages > 1
+            else self._plan_stage(way, found)
+            if way.zero == ZERO_3
+            else self._plan_whole(way, found)
         )
         of_state = {"sums", "part", "sent", "ends_part", "ends_sent"}
-        of_state |= {"grads"} if way.stages > 1 else set()
+        of_state |= {"grads"} if way.stages > 1 or way.zero == ZERO_1 else set()
         counted = {"gathered": 0, "state": 0, "activations": 0}  # what it holds by other names
         for name, (size, _) in tensors.items():
             counted["state" if name.removeprefix("expert_") in of_state else "gathered"] += size
@@ -770,18 +796,79 @@ class Decoder(Struct, frozen=True, kw_only=True):
         ]
         return tensors, steps
 
-    def passes(self, way: Candidate, us: float, *, is_backward: bool = False) -> list[str]:
-        """Return a pass through all blocks, while the next ones are gathered.
+    def _plan_whole(
+        self, way: Candidate, found: RankLoad
+    ) -> tuple[dict[str, tuple[int, str]], list[str]]:
+        """Return the same of one stage whose weights are whole in each rank, ZERO_2 and ZERO_1."""
+        gradient = self.take("gradient_bytes")
+        dtype = DTYPES[gradient]
+        tensors: dict[str, tuple[int, str]] = {}
+        scatters: list[str] = []
+        gathers: list[str] = []
+        dims = (("", "mesh", way.shards), ("expert_", "experts", way.experts_shards))
+        owns = zip(self.parameters_of(way, 0), self.parameters_of_block(way), strict=True)
+        for (name, mesh, shards), (own, of_block) in zip(dims, owns, strict=True):
+            if own == 0:
+                continue
+            whole = _share_evenly(own, shards)
+            sent = whole if way.zero == ZERO_1 else _share_evenly(way.together * of_block, shards)
+            tensors |= {f"{name}weights": (2 * whole, "bfloat16")}
+            tensors |= {f"{name}grads": (gradient * sent, dtype)}
+            if shards == 1:
+                continue
+            tensors[f"{name}sent"] = (2 * whole // shards, "bfloat16")
+            tensors[f"{name}part"] = (gradient * sent // shards, dtype)
+            gathers.append(
+                f"  - all_gather_single: {{output: {name}weights, input: {name}sent, "
+                f"group: {mesh}.shard}}"
+            )
+            if way.zero == ZERO_1:
+                scatters.append(
+                    f"  - reduce_scatter_single: {{output: {name}part, input: {name}grads, "
+                    f"group: {mesh}.shard}}"
+                )
+        if way.zero == ZERO_1 and way.replicas > 1:
+            scatters.append("  - all_reduce: {tensor: part, group: mesh.replicate}")
+        calls = self.layers // way.together
+        has_sums = way.zero == ZERO_2 and way.replicas > 1 and calls > 1
+        if way.zero == ZERO_2:
+            ends = _share_evenly(self.ends / way.tensor, way.shards)
+            tensors["ends_grads"] = (gradient * ends, dtype)
+            tensors["ends_part"] = (gradient * ends // way.shards, dtype)
+            scatters.append(
+                "  - reduce_scatter_single: {output: ends_part, input: ends_grads, "
+                "group: mesh.shard}"
+            )
+        if has_sums:
+            own = _share_evenly(way.together * self.parameters_of_block(way)[0], way.shards)
+            tensors["sums"] = (gradient * (calls - 1) * own // way.shards, dtype)
+        sizes = self.sizes(way)
+        tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
+        steps = [f"  - for: {{turn: range({way.turns})}}", "    steps:"]
+        steps += self.passes(way, found.block)
+        steps.append(f"      - compute: {{time: {_time(found.logits)}}}")
+        steps += self.passes(way, found.backwards, is_backward=True)
+        if way.zero == ZERO_2:
+            steps.append(f"      - wait: [{', '.join(way.handles('scatter'))}]")
+        steps += ["      - wait: sum"] * has_sums
+        steps += [*scatters, f"  - compute: {{time: {_time(found.optimizer)}}}", *gathers]
+        return tensors, steps
 
-        Backwards the gradients of those before are scattered meanwhile.
+    def passes(self, way: Candidate, us: float, *, is_backward: bool = False) -> list[str]:
+        """Return a pass through all blocks, while the next ones are gathered with ZERO_3.
+
+        Backwards the gradients of those before are scattered meanwhile, but for ZERO_1.
         """
         calls = self.layers // way.together
         block = self._block_lines(us, way, is_backward=is_backward)
 
         def body(indent: str) -> list[str]:
-            return [
+            gathers = [
                 f"{indent}- wait: [{', '.join(way.handles('gather'))}]",
                 *_gather_lines(way, indent, "weights_next"),
+            ]
+            return [
+                *(gathers if way.zero == ZERO_3 else []),
                 f"{indent}- for: {{block: range({way.together})}}",
                 f"{indent}  steps:",
                 *(f"{indent}    {line}" for line in block),
@@ -790,7 +877,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         def scatter(indent: str) -> list[str]:
             return _shard_lines(way, indent, "reduce_scatter_single", "part", "grads", "scatter")
 
-        if not is_backward:
+        if not is_backward or way.zero == ZERO_1:
             return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
         lines = [*body("      "), *scatter("      ")]
         if calls > 1:
@@ -992,7 +1079,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
     Of the `shards` so many next to each other share the experts, and so many a sequence. `micro`
     sequences are a microbatch of a rank, of which a step has `turns`; each stage has so
     many `parts` of the model. `together` blocks are gathered by one call. `recompute` is NOTHING,
-    SOME or ALL of a block. `products` are those of blocks; logits and attention are in bfloat16.
+    SOME or ALL of a block. `zero` is what ranks of one stage shard; a pipeline is as ZERO_1 says.
+    `products` are those of blocks; logits and attention are in bfloat16.
     `schedule` is the name of the one by which microbatches pass several stages.
     """
 
@@ -1007,6 +1095,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     turns: int = 1
     together: int = 1
     recompute: str = NOTHING
+    zero: int = ZERO_3
     products: str = BFLOAT16
     schedule: str = INTERLEAVED
 
@@ -1121,6 +1210,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
             "buckets": self.together,
         }
         lines = [f"{name}{size}" for name, size in parts.items() if size > 1]
+        lines += [f"zero{self.zero}"] * (self.zero != ZERO_3)
         lines += [f"micro{self.micro}x{self.turns}"]
         again = {NOTHING: [], SOME: ["recompute-some"], ALL: ["recompute"]}[self.recompute]
         lines[1:1] = schedule

@@ -91,6 +91,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "microbatch": self.way.micro,
             "microbatches": self.way.turns,
             "blocks_in_a_call": self.way.together,
+            "zero": self.way.zero if self.way.stages == 1 else 1,
             "recompute": self.way.recompute,
             "held_bytes": self.held,
             "least_bytes": self.least,

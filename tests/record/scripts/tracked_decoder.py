@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
@@ -24,7 +24,7 @@ parser = argparse.ArgumentParser()
 for name, value in (
     *(("layers", 4), ("hidden", 4096), ("inner", 14336), ("heads", 32), ("kv_heads", 8)),
     *(("vocabulary", 128256), ("micro", 1), ("sequence", 8192), ("turns", 1)),
-    *(("replicas", 1), ("shards", 8)),
+    *(("replicas", 1), ("shards", 8), ("zero", 3)),
 ):
     parser.add_argument(f"--{name}", type=int, default=value)
 for flag in ("recompute", "plain-gate", "bfloat16-loss", "bfloat16-model"):
@@ -110,9 +110,21 @@ class Model(nn.Module):
         return self.logits(self.norm(x))
 
 
-def train(turns: int) -> None:
+def groups(model: nn.Module):
+    """Yield what FSDP gathers and scatters together."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule) and (group := module._get_fsdp_state()._fsdp_param_group):
+            yield group
+
+
+def train(turns: int, *, is_last: bool = True) -> None:
     """Take so many microbatches, without a step of the optimizer."""
-    for _ in range(turns):
+    for at in range(turns):
+        if (
+            asked.zero < 3
+        ):  # weights stay, and with 1 gradients are summed before they are scattered
+            model.set_reshard_after_backward(False)
+            model.set_requires_gradient_sync(asked.zero == 2 or (is_last and at == turns - 1))
         ids = torch.randint(0, asked.vocabulary, (asked.micro, asked.sequence))
         logits = model(ids, turn).flatten(0, 1)
         if not asked.bfloat16_loss:
@@ -134,19 +146,25 @@ with FakeTensorMode():
     torch.set_default_dtype(torch.bfloat16 if asked.bfloat16_model else torch.float32)
     model = Model()
     torch.set_default_dtype(torch.float32)
+    keep = {} if asked.zero == 3 else {"reshard_after_forward": False}
     for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=policy, **keep)
+    fully_shard(model, mesh=mesh, mp_policy=policy, **keep)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     angles = torch.ones(asked.sequence, asked.hidden // asked.heads // 2)
     turn = torch.polar(angles, angles)[None, :, None]
     train(1)
     optimizer.step()
     optimizer.zero_grad()
-    train(asked.turns - 1)  # torch tracks one pass of each module
+    train(asked.turns - 1, is_last=False)  # torch tracks one pass of each module
+    summed = 0  # gradients that wait to be scattered, which the tracker does not see
+    for parameter in (each for group in groups(model) for each in group.fsdp_params):
+        if parameter.unsharded_accumulated_grad is not None:
+            summed += parameter.unsharded_accumulated_grad.nbytes
     tracker = FSDPMemTracker(model, optimizer)
     with tracker:
         train(1)
         optimizer.step()
     (found,) = tracker.get_tracker_snapshot("peak").values()
-print(json.dumps({str(getattr(kind, "value", kind)): size for kind, size in found.items()}))
+sizes = {str(getattr(kind, "value", kind)): size for kind, size in found.items()}
+print(json.dumps({**sizes, "Total": sizes["Total"] + summed}))
