@@ -16,7 +16,7 @@ import yaml
 from msgspec import Struct
 
 from torch_scenarios.cost.candidates import NOTHING, ZERO_3, Candidate, Decoder
-from torch_scenarios.cost.intervals import TOO_LARGE, memory_interval, tell_fit
+from torch_scenarios.cost.intervals import FITS, TOO_LARGE, memory_interval, tell_fit
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.pipeline.plan import weigh_candidate
 
@@ -40,17 +40,21 @@ class HeldOutStep(Struct, frozen=True, kw_only=True):
     @property
     def is_time_inside(self) -> bool | None:
         """Whether the interval has the time; None where none was published."""
-        return self.tokens and self.between[0] <= self.tokens <= self.between[1]
+        return None if self.tokens is None else _has(self.between, self.tokens)
 
     @property
     def is_memory_inside(self) -> bool | None:
         """Whether the interval has the memory; None where none was published."""
-        return self.memory and self.reserved[0] <= self.memory <= self.reserved[1]
+        return None if self.memory is None else _has(self.reserved, self.memory)
 
     @property
     def is_fit_right(self) -> bool:
         """Whether a step that was run is not TOO LARGE, and one without room does not fit."""
-        return self.verdict == TOO_LARGE if self.is_oom else self.verdict != TOO_LARGE
+        return self.verdict != FITS if self.is_oom else self.verdict != TOO_LARGE
+
+
+def _has(between: tuple[float, float], value: float) -> bool:
+    return between[0] <= value <= between[1]
 
 
 def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
