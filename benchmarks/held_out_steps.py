@@ -57,8 +57,8 @@ def _has(between: tuple[float, float], value: float) -> bool:
     return between[0] <= value <= between[1]
 
 
-def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
-    """Return what the plan says of a row."""
+def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int]) -> HeldOutStep:
+    """Return what the plan says of a row, of a model that states what its code holds."""
     sizes = {name: row.get(name, 1) for name in WAYS}
     way = Candidate(
         **sizes,
@@ -68,7 +68,7 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any]) -> HeldOutStep:
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
     changed = {name: row[name] for name in ("sequence",) if name in row}
-    model = Decoder(batch=batch, **{**models[row["model"]], **changed})
+    model = Decoder(batch=batch, **{**models[row["model"]], **changed, **code})
     machine = topology(row["machine"])
     assert machine.gpu is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,7 @@ def main() -> None:
         print(f"\n{name}\n{HEAD}", "|---" * 7 + "|", sep="\n")
         own = []
         for row in about["rows"]:
-            found = weigh_row(row, document["models"])
+            found = weigh_row(row, document["models"], about.get("code", {}))
             own.append(found)
             print(line(found), flush=True)
         print(told(own))

@@ -252,7 +252,7 @@ AUTOMODEL_CODE |= {"logit_bytes": 6, "expert_rows": 1}
 #: Megatron-Bridge keeps weights and averages of float32, and gradients in bfloat16; its loss is
 #: TransformerEngine's (perf_recipes/_common.py), and so are its products
 BRIDGE_CODE = {"weight_bytes": 4, "gradient_bytes": 2, "average_bytes": 4}
-BRIDGE_CODE |= {"logit_bytes": 2, "expert_rows": 1, "float8_inputs": 1}
+BRIDGE_CODE |= {"logit_bytes": 2, "expert_rows": 1, "whole_rows": 0, "float8_inputs": 1}
 #: a model, sequences of a step, tokens a second of each GPU, and the way; all on H100, in bfloat16
 AUTOMODEL_ROWS: tuple[tuple[str, dict[str, int], int, float, dict[str, Any]], ...] = (
     (

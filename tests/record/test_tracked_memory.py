@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.tracked_memory import FIRST, KEPT, LATER, plan_case, track_case
+from benchmarks.tracked_memory import FIRST, GROUPS, KEPT, LATER, plan_case, track_case
 
-CASES = {**FIRST, **LATER, **KEPT}
-#: one whose loss is what takes most, one whose backward pass is, and one whose weights stay whole
+CASES = {**FIRST, **LATER, **KEPT, **GROUPS}
+#: one whose loss is what takes most, one whose backward pass is, one whose weights stay whole,
+#: and one with tensor groups
 QUICK = (
     "4 layers of 8B",
     "8 layers of 8B, 512 tokens, 4 GPUs",
     "8 layers of 8B, weights whole",
+    "8 layers of 8B, TP 4",
 )
 
 

@@ -524,6 +524,22 @@ def test_ways_take_all_ranks_and_divide_the_batch() -> None:
     assert batch == {TINY.batch}
 
 
+def test_a_tensor_group_keeps_what_it_gathered_unless_its_code_says_otherwise() -> None:
+    """A row has two bytes of each feature, and of four ranks each would have a quarter of it."""
+    wide = replace(TINY, hidden=1024, inner=4096, sequence=256, vocabulary=2**17)  # so that its
+    # loss, when all of it is there, takes most
+    alone, four = way(shards=2), way(shards=2, tensor=4, turns=4)
+    held = {
+        rows: replace(wide, whole_rows=rows).load(four, gpu()).activations for rows in (0, 2, 4)
+    }
+    row = wide.layers * 2 * wide.sequence * wide.hidden * 3 / 4
+    assert held[2] - held[0] == pytest.approx(2 * row, rel=1e-6)
+    assert held[4] - held[0] == pytest.approx(4 * row, rel=1e-6)
+    assert wide.load(four, gpu()).activations == held[2]
+    assert wide.hold_least().take("whole_rows") == 0
+    assert replace(wide, whole_rows=4).load(alone, gpu()).held == wide.load(alone, gpu()).held
+
+
 def test_weights_that_stay_whole_are_gathered_once_a_step(tmp_path: Path) -> None:
     """The name of a way says what each microbatch sends, and so how much a rank holds."""
     machine = topology(MACHINE)

@@ -83,8 +83,10 @@ from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 #: and two gradients, in float32; the loss of TransformerEngine writes one where the logits were.
 #: Rows that a token keeps of each expert: what goes in, and what comes out where its weight is
 #: multiplied behind the expert. Rows that a gated network keeps: 4 where its gate is several
-#: kernels. 1 where products in float8 keep what goes into them in float8, as TransformerEngine does
-#: and torchao does not
+#: kernels. Rows as wide as the model that each rank of a tensor group keeps whole: what goes into
+#: the products of attention and of the network, as torch keeps it; Megatron gathers it once more; 4
+#: where its ranks do not share the sequence. 1 where products in float8 keep what goes into them in
+#: float8, as TransformerEngine does and torchao does not
 RECIPE = {
     "weight_bytes": (4, 2),
     "gradient_bytes": (4, 2),
@@ -92,8 +94,12 @@ RECIPE = {
     "logit_bytes": (12, 2),
     "expert_rows": (2, 1),
     "gated_rows": (3, 3),
+    "whole_rows": (2, 0),
     "float8_inputs": (0, 1),
 }
+#: rows that go into a block, that a rank keeps whole where the sequence is not shared: what comes
+#: in, what is between attention and the network, and what the norms give of both
+NOT_SHARED = 4
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
 #: positions, sums; and of a feature of the gated network
 MOVED, MOVED_INNER = 60, 12
@@ -110,6 +116,7 @@ STATED = {
     **dict.fromkeys(("weight_bytes", "gradient_bytes", "average_bytes"), (2, 4)),
     "expert_rows": (1, 2),
     "gated_rows": (3, 4),
+    "whole_rows": (0, 2, NOT_SHARED),
     "float8_inputs": (0, 1),
 }
 #: keys that a scenario has, and no model
@@ -177,6 +184,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     logit_bytes: int | None = None
     expert_rows: int | None = None
     gated_rows: int | None = None
+    whole_rows: int | None = None
     float8_inputs: int | None = None
 
     def take(self, name: str) -> int:
@@ -360,6 +368,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
             tokens * self.hidden * self._count_kept(way, each) / way.tensor
             for each in (NOTHING, way.recompute)
         )
+        whole = self.take("whole_rows")
+        row = 2 * tokens * self.hidden * (1 - 1 / way.tensor)  # what others would have of one
+        of_products += whole * row
+        kept += whole // NOT_SHARED * row
         pairs = tokens * self.sequence * self.heads / way.tensor
         whole_block = of_products + self.matrix * OF_PAIR * pairs
         if way.recompute == NOTHING:
@@ -1285,7 +1297,8 @@ def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
         yield "matrix", "`matrix` is 1 where attention keeps its matrix, or else 0"
     for name, choices in STATED.items():
         if getattr(model, name) not in (None, *choices):
-            yield name, f"`{name}` of a model is {choices[0]} or {choices[1]}"
+            words = f"{', '.join(map(str, choices[:-1]))} or {choices[-1]}"
+            yield name, f"`{name}` of a model is {words}"
     for name, count in (("active", model.active), ("shared", model.shared)):
         if count and not model.experts:
             yield name, f"`{name}` is of a model with `experts`"

@@ -352,7 +352,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
     )
     if any(step.least < step.held for step in found.steps):
-        stated.append(_tell_open(model, products))
+        has_groups = any(step.way.tensor > 1 for step in found.steps)
+        stated.append(_tell_open(model, products, has_groups=has_groups))
     if not model.matrix and any(step.way.recompute == NOTHING for step in found.steps):
         stated.append(
             "attention is a fused kernel: steps of one that keeps its matrix held up to 2.3 times "
@@ -394,9 +395,13 @@ def _tell_parted(found: TrainingPlan) -> list[str]:
     return list(lines.values())
 
 
-def _tell_open(model: Decoder, products: set[str]) -> str:
+def _tell_open(model: Decoder, products: set[str], *, has_groups: bool) -> str:
     """Return what a model does not state of the code that trains it, and holds less by some."""
-    of = {"expert_rows": model.experts > 0, "float8_inputs": FLOAT8 in products}
+    of = {
+        "expert_rows": model.experts > 0,
+        "float8_inputs": FLOAT8 in products,
+        "whole_rows": has_groups,
+    }
     names = [
         name
         for name, (most, least) in RECIPE.items()

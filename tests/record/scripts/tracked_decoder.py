@@ -24,7 +24,7 @@ parser = argparse.ArgumentParser()
 for name, value in (
     *(("layers", 4), ("hidden", 4096), ("inner", 14336), ("heads", 32), ("kv_heads", 8)),
     *(("vocabulary", 128256), ("micro", 1), ("sequence", 8192), ("turns", 1)),
-    *(("replicas", 1), ("shards", 8), ("zero", 3)),
+    *(("replicas", 1), ("shards", 8), ("zero", 3), ("tensor", 1)),
 ):
     parser.add_argument(f"--{name}", type=int, default=value)
 for flag in ("recompute", "plain-gate", "bfloat16-loss", "bfloat16-model"):
@@ -47,6 +47,30 @@ class Gate(torch.autograd.Function):
         return grad * other * part * (1 + gate * (1 - part)), grad * F.silu(gate)
 
 
+class Whole(torch.autograd.Function):
+    """What a tensor group gathers of its sequence: as large as a gather, without a message."""
+
+    @staticmethod
+    def forward(ctx, rows):
+        return rows.repeat(1, asked.tensor, 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad[:, : grad.shape[1] // asked.tensor].clone()
+
+
+class Own(torch.autograd.Function):
+    """What is scattered to a rank of a tensor group, the other way round."""
+
+    @staticmethod
+    def forward(ctx, rows):
+        return rows[:, : rows.shape[1] // asked.tensor].clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.repeat(1, asked.tensor, 1)
+
+
 class Block(nn.Module):
     """Attention with grouped keys, and a gated network."""
 
@@ -54,18 +78,20 @@ class Block(nn.Module):
         super().__init__()
         self.size = asked.hidden // asked.heads
         linear = functools.partial(nn.Linear, bias=False)
-        self.query = linear(asked.hidden, asked.hidden)
-        self.key = linear(asked.hidden, asked.kv_heads * self.size)
-        self.value = linear(asked.hidden, asked.kv_heads * self.size)
-        self.out = linear(asked.hidden, asked.hidden)
-        self.gate = linear(asked.hidden, asked.inner)
-        self.up = linear(asked.hidden, asked.inner)
-        self.down = linear(asked.inner, asked.hidden)
+        own, inner = asked.hidden // asked.tensor, asked.inner // asked.tensor
+        keys = asked.kv_heads * self.size // asked.tensor
+        self.query = linear(asked.hidden, own)
+        self.key = linear(asked.hidden, keys)
+        self.value = linear(asked.hidden, keys)
+        self.out = linear(own, asked.hidden)
+        self.gate = linear(asked.hidden, inner)
+        self.up = linear(asked.hidden, inner)
+        self.down = linear(inner, asked.hidden)
         self.before = nn.LayerNorm(asked.hidden, bias=False)
         self.between = nn.LayerNorm(asked.hidden, bias=False)
 
     def forward(self, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-        rows = self.before(x)
+        rows = gather(self.before(x))
         query, key, value = (
             each(rows).unflatten(-1, (-1, self.size)) for each in (self.query, self.key, self.value)
         )
@@ -77,11 +103,21 @@ class Block(nn.Module):
             is_causal=True,
             enable_gqa=asked.kv_heads < asked.heads,
         )
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        rows = self.between(x)
+        x = x + scatter(self.out(attended.transpose(1, 2).flatten(2)))
+        rows = gather(self.between(x))
         gate, other = self.gate(rows), self.up(rows)
         joined = F.silu(gate) * other if asked.plain_gate else Gate.apply(gate, other)
-        return x + self.down(joined)
+        return x + scatter(self.down(joined))
+
+
+def gather(rows: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a whole tensor group."""
+    return Whole.apply(rows) if asked.tensor > 1 else rows
+
+
+def scatter(rows: torch.Tensor) -> torch.Tensor:
+    """Return a rank's own of them."""
+    return Own.apply(rows) if asked.tensor > 1 else rows
 
 
 def rotate(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
@@ -95,19 +131,19 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(asked.vocabulary, asked.hidden)
+        self.tokens = nn.Embedding(asked.vocabulary // asked.tensor, asked.hidden)
         self.blocks = nn.ModuleList(Block() for _ in range(asked.layers))
         self.norm = nn.LayerNorm(asked.hidden, bias=False)
-        self.logits = nn.Linear(asked.hidden, asked.vocabulary, bias=False)
+        self.logits = nn.Linear(asked.hidden, asked.vocabulary // asked.tensor, bias=False)
 
     def forward(self, ids: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids)
+        x = scatter(self.tokens(ids))
         for block in self.blocks:
             if asked.recompute:
                 x = checkpoint(block, x, turn, use_reentrant=False)
             else:
                 x = block(x, turn)
-        return self.logits(self.norm(x))
+        return self.logits(gather(self.norm(x)))
 
 
 def groups(model: nn.Module):
@@ -125,7 +161,7 @@ def train(turns: int, *, is_last: bool = True) -> None:
         ):  # weights stay, and with 1 gradients are summed before they are scattered
             model.set_reshard_after_backward(False)
             model.set_requires_gradient_sync(asked.zero == 2 or (is_last and at == turns - 1))
-        ids = torch.randint(0, asked.vocabulary, (asked.micro, asked.sequence))
+        ids = torch.randint(0, asked.vocabulary // asked.tensor, (asked.micro, asked.sequence))
         logits = model(ids, turn).flatten(0, 1)
         if not asked.bfloat16_loss:
             logits = logits.float()
