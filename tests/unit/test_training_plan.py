@@ -526,8 +526,9 @@ def test_ways_take_all_ranks_and_divide_the_batch() -> None:
 
 def test_a_tensor_group_keeps_what_it_gathered_unless_its_code_says_otherwise() -> None:
     """A row has two bytes of each feature, and of four ranks each would have a quarter of it."""
-    wide = replace(TINY, hidden=1024, inner=4096, sequence=256, vocabulary=2**17)  # so that its
-    # loss, when all of it is there, takes most
+    wide = replace(
+        TINY, hidden=1024, inner=4096, heads=8, kv_heads=8, sequence=2048, vocabulary=2**17
+    )  # its loss, when all of it is there, takes most
     alone, four = way(shards=2), way(shards=2, tensor=4, turns=4)
     held = {
         rows: replace(wide, whole_rows=rows).load(four, gpu()).activations for rows in (0, 2, 4)
