@@ -527,6 +527,10 @@ def _find_outside(ran: RunEnd, records: Mapping[int, RankRecord]) -> tuple[Seque
     return ranks, "; ".join([*lines, why]) if lines else ""
 
 
+#: diagnoses of messages whose two ends do not fit
+OF_MESSAGE = frozenset({"dtype_mismatch", "shape_mismatch"})
+
+
 def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) -> JudgedRecord:
     """Return a result whose first finding says where the ranks part, and why.
 
@@ -549,7 +553,9 @@ def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) 
     for at, each in enumerate(findings):
         reason = explain_message(each, records, home)
         if reason is not None:
-            findings[at] = add_reason(each, [reason[0]], reason[1])
+            # two ends of a message are in lines of their own: that ranks part there is no reason
+            about = told[at] if each.diagnosis in OF_MESSAGE else each
+            findings[at] = add_reason(about, [reason[0]], reason[1])
             break
     verdict = replace(verdict, findings=tuple(findings))
     return replace(result, result=replace(result.result, verdict=verdict))

@@ -397,6 +397,24 @@ def read_stack(text: str) -> tuple[StackFrame, ...]:
     )
 
 
+def put_own_first(text: str) -> str:
+    """Return a stack of all threads with that first, as the main one, which runs the user's code.
+
+    A worker of Ray runs it in a thread, and its main thread waits for orders.
+    """
+    if any(not is_foreign(each.filename) for each in read_stack(text)):
+        return text
+    sections = text.split(_NEXT_THREAD)[1:]
+    own = [
+        each
+        for each, frames in zip(sections, read_threads(text), strict=True)
+        if any(not is_foreign(frame.filename) for frame in frames)
+    ]
+    if len(own) != 1:
+        return text
+    return "Stack (most recent call first):\n" + own[0].partition("\n")[2]
+
+
 def printed_place(text: str) -> ScriptPlace:
     """Return where the user's own code is by one stack that faulthandler wrote."""
     found = read_faults(text.splitlines()).get(0)

@@ -23,12 +23,14 @@ from torch_scenarios.record.evidence.divergence import (
     CROSSED,
     Parting,
     find_difference,
+    find_parting,
     parting_of,
 )
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
+    find_forward_input,
     find_made,
     find_objects,
     find_order,
@@ -69,6 +71,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
     EARLY,
     find_last_decided,
     find_other_way,
+    leave_modes,
     list_early,
 )
 from torch_scenarios.record.evidence.reasons.error_source import find_own_peer
@@ -89,6 +92,7 @@ from torch_scenarios.record.evidence.reasons.given import (
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
     find_loader,
+    find_longer_argument,
     find_longest,
     find_loop,
     find_set,
@@ -240,6 +244,9 @@ def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | No
 def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding about what one rank does, with what led there: an error, a refused call."""
     if finding.code == "outcome_differs":
+        late = _explain_timeout(finding, records, folder)
+        if late is not None:
+            return late
         about = explain_file(finding, records, folder)
         return about if about != finding else explain_error(finding, records, folder)
     if finding.diagnosis != "invalid_argument":
@@ -252,6 +259,25 @@ def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: 
         return add_reason(finding, [reason[0]], reason[1]) if reason is not None else finding
     words = find_refused(calls[0], folder) if calls else ""
     return replace(finding, notes=(*finding.notes, Clause(words))) if words else finding
+
+
+def _explain_timeout(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Finding | None:
+    """Return a finding that a rank waited too long, where it parts from ranks in a call; or None.
+
+    It waited outside of torch, as in a vote of torchft, for ranks that are in a call without it.
+    """
+    late = [
+        records[rank]
+        for rank in finding.ranks
+        if rank in records and (records[rank].error or "").startswith("TimeoutError")
+    ]
+    parting = find_parting(records) if late else None
+    if parting is None or not {each.rank for each in late} & {*parting.missing}:
+        return None
+    clauses, fix = explain_parting(parting, records, folder)
+    return add_reason(finding, clauses, fix) if clauses and fix else None
 
 
 #: an `if` with its place, as a clause names it
@@ -290,10 +316,9 @@ def _explain_argument(
         return find_argument(parting, records, folder)
     if finding.diagnosis == "shape_mismatch":
         objects = find_objects(DecidedParting(parting, records, folder))
-        if objects is not None:
-            return objects
-    if finding.diagnosis == "shape_mismatch" and (sizes := find_sizes(parting, folder)) is not None:
-        return sizes
+        given = objects or find_forward_input(parting, folder) or find_sizes(parting, folder)
+        if given is not None:
+            return given
     is_open = not finding.fix or is_split_evenly(parting)
     if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and is_open:
         return find_tensor(parting, records, folder, finding.diagnosis.partition("_")[0])
@@ -379,7 +404,7 @@ def explain_parting(
     reasons: list[Reason | None] = []
     far: list[Reason | None] = []
     if parted.has_ways:
-        now, always = parted.tallies(whole=False), parted.tallies(whole=True)
+        now, always = (leave_modes(parted.tallies(whole=whole)) for whole in (False, True))
         loop = find_loop(parted, always)
         near = {} if is_left_earlier(parted, loop) else now
         reasons += [
@@ -411,6 +436,7 @@ def explain_parting(
             find_shortcut(parted, by_all=False),
             find_given_here(parted),
             find_loader(parted),
+            find_longer_argument(parted),
             find_other_way(parted, always),
             find_last_decided(parted),
             find_answer(parted),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
@@ -613,3 +613,67 @@ def _explain_order(
         "that all have, sorted, and not by what each rank has measured or drawn."
     )
     return Clause(words), fix
+
+
+#: who makes the calls of layers: torch's functional collectives
+_OF_LAYERS = "fn"
+
+
+def find_forward_input(parting: Parting, folder: str) -> Reason | None:
+    """Return what a line gives to a model whose layers ranks share; None where that is not seen.
+
+    The calls of tensor parallelism are as large as the batch: where a sampler deals each rank rows
+    of its own, as for data parallelism, ranks that compute one layer together do not fit.
+    """
+    frames = next((at for _, at in parting.sides), ())
+    calls = [each for each in parting.calls.values() if isinstance(each, RecordedCall)]
+    if len(parting.sides) != 1 or not calls or any(each.maker != _OF_LAYERS for each in calls):
+        return None
+    for file, line, _ in frames[:1]:
+        source = script_at(file)
+        for call in _calls_at(source, line) if source is not None else ():
+            for name in (each for each in call.args if isinstance(each, ast.Name)):
+                origin = _tell_dealt(source, name, line, folder) if source is not None else ""
+                if not origin:
+                    continue
+                place, model = short(((file, line, ""),), folder), ast.unparse(call.func)
+                words = f"`{name.id}`, which `{model}` is given ({place}), has another shape on "
+                words += f"each rank; it comes from {origin}"
+                fix = (
+                    f"give the ranks that share the layers of `{model}` the same `{name.id}`: let "
+                    "what deals the rows take the rank and the size of the data-parallel dimension "
+                    "of the mesh, or `broadcast` what one of them has read."
+                )
+                return Clause(words), fix
+    return None
+
+
+def _calls_at(source: Script, line: int) -> Iterator[ast.Call]:
+    """Yield the calls of a line, the innermost last."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
+            yield node
+
+
+def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:
+    """Return the loop that gives a name, and the line behind it that reads the rank; or nothing."""
+    loops = [
+        node
+        for node, _ in source.find_statements(line)
+        if isinstance(node, ast.For)
+        and name.id in {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+    ]
+    read, at = (loops[0].iter, loops[0].lineno) if loops else (name, line)
+    shown = [f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})"] * bool(loops)
+    own = next(
+        (
+            (script, number)
+            for script, number in source.traces(read, at)
+            if script.asks_rank(number) and not script.keeps_rank(number)
+        ),
+        None,
+    )
+    if own is not None:
+        script, number = own
+        shown += [f"`{script.text(number)}` ({short(((script.file, number, ''),), folder)})"]
+    return ", and that from ".join(shown)

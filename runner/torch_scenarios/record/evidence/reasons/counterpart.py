@@ -24,6 +24,7 @@ from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
     Tally,
+    count_turns,
     list_times,
     list_values,
     short,
@@ -165,10 +166,54 @@ def _find_wrong_turn(
                         reason = _find_branch(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
+                added = _find_added(parted, (source, send), (target, take)) if number > 1 else None
+                if added is not None:
+                    return Clause(f"{clause.words}; {added[0].words}"), added[1]
                 rest = [each for _, each in sent[number - 1 :]], [e for _, e in taken[number - 1 :]]
                 return find_other_order(*rest, (source, target), folder) or _explain_buffers(
                     send, take, source, target, folder
                 )
+    return None
+
+
+#: conditions that only say which part of a pipeline a rank is
+_PARTS = re.compile(r"\b(?:is|has)_(?:first|last)\b")
+
+
+def _find_added(
+    parted: DecidedParting, one: tuple[int, RecordedCall], other: tuple[int, RecordedCall]
+) -> Reason | None:
+    """Return the `if` without an `else` by which one of two ranks alone comes to a message.
+
+    A condition that asks for the rank, or for the first or the last stage, deals the parts.
+    """
+    apart = {
+        (each.file, each.line): (each, own)
+        for each, own in parted.tallies(whole=True).items()
+        if each.kind == "if" and not _PARTS.search(each.text)
+    }
+    for (rank, call), (peer, _) in ((one, other), (other, one)):
+        for file, line, _ in call.place.frames:
+            source = script_at(file)
+            for node, part in source.find_statements(line) if source is not None else ():
+                if source is None or not isinstance(node, ast.If) or part != "body" or node.orelse:
+                    continue
+                decision, own = apart.get((file, node.test.lineno), (None, {}))
+                at = node.test.lineno
+                deals = source.names_rank(at) or (
+                    not isinstance(node.test, ast.Compare) and source.tests_rank(node.test, at)
+                )
+                if decision is None or deals:
+                    continue
+                if own[rank].yes > own[peer].yes:
+                    values = list_values(decision, own)
+                    words = count_turns(parted, decision, own)
+                    words += f", where {values}" if values else ""
+                    fix = (
+                        f"let rank {peer} take `{decision.text}` ({parted.place(decision)}) the "
+                        f"same way: send it what rank {rank} decides by, or use what both have."
+                    )
+                    return Clause(words), fix
     return None
 
 

@@ -28,6 +28,7 @@ from torch_scenarios.record.evidence.stack import (
     StackFrame,
     has_all_threads,
     printed_place,
+    put_own_first,
     read_stack,
     read_threads,
 )
@@ -81,9 +82,24 @@ MOST_THREADS = 2
 #: what a rank waits for that is at a barrier of processes
 AT_BARRIER = "for more processes at a barrier"
 
+#: functions of a framework in which each rank waits for all others, past torch
+_MEETS_OTHERS = re.compile(
+    r"ray/train/v2/_internal/execution/\S+ (?:_sync_checkpoint_dir_name_across_ranks|barrier|"
+    r"broadcast_from_rank_zero)$|torchft/manager\.py (?:should_commit|start_quorum|wait_quorum)$",
+    re.MULTILINE,
+)
+
 #: what the frames between a rank's own line and where it waits look like, what it waits for there,
 #: and what helps
 _KNOWN = (
+    (
+        _MEETS_OTHERS,
+        "for the other ranks to come there too",
+        (
+            "let every rank come to that line as often as the others: a `report` or `barrier` of "
+            "Ray, and a vote or a quorum of torchft, wait for all of them, as a collective does."
+        ),
+    ),
     (
         re.compile(r"torch/_(?:inductor|dynamo)/"),
         "for `torch.compile`, whose compiler is at work",
@@ -195,6 +211,7 @@ def explain_idle(
 
     `programs` says which programs ranks have started that still run.
     """
+    stacks = {rank: put_own_first(stack) for rank, stack in stacks.items()}
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
@@ -222,21 +239,24 @@ def find_endless(
     """Return which ranks outside of any call wait for what nothing outside of the job gives them.
 
     That is a key that no rank sets, a lock that the rank holds itself, a thread that has died, a
+    framework's meeting of all ranks, where the others are in a collective instead, a
     program that waits for the rank, and the end of a rank that has raised, and whose threads stay.
     All others may go on: a download, a file, another's lock.
     """
     found = []
-    for rank, stack in stacks.items():
+    for rank, whole in stacks.items():
+        stack = put_own_first(whole)
         record, program = records.get(rank), programs.get(rank, "")
         wait = explain_wait(read_stack(stack), program, folder)
         words = wait[0] if wait is not None else ""
         if record is not None and (
             HELD in words
-            or _waits_for_itself(stack)
+            or _MEETS_OTHERS.search("\n".join(f"{f.filename} {f.name}" for f in read_stack(stack)))
+            or _waits_for_itself(whole)
             or (program == ALONE and ALONE in words)
             or (record.lost and wait is not None)
             or (program and program in words and (JOINS in program or FILLS in program))
-            or (record.error is not None and _is_at_end(stack))
+            or (record.error is not None and _is_at_end(whole))
             or explain_key(records, [rank], folder)
         ):
             found.append(rank)

@@ -26,6 +26,21 @@ from torch_scenarios.record.format import (
 BEFORE, EARLY = "before that, ", "nothing near the calls differs; long before"
 
 
+#: a condition that asks whether a model is in training
+_MODE = re.compile(r"\.training\b")
+
+
+def leave_modes(
+    tallies: Mapping[Decision, Mapping[int, Tally]],
+) -> Mapping[Decision, Mapping[int, Tally]]:
+    """Return what ranks decided without whether a model trains, where anything else is left.
+
+    One rank evaluates, and the others train, by what they decided before that.
+    """
+    left = {each: own for each, own in tallies.items() if not _MODE.search(each.text)}
+    return left if _list_decided(left) else tallies
+
+
 def find_other_way(
     parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> Reason | None:
@@ -65,7 +80,7 @@ def find_last_decided(
     `by_all` says that each rank has to come to it, `whole` looks from the beginning on, at what
     leads to the calls (:meth:`DecidedParting.leads_on`; of `by_all` to the line that makes them).
     """
-    tallies = parted.tallies(whole=whole)
+    tallies = leave_modes(parted.tallies(whole=whole))
     decided = [
         decision
         for decision in _list_decided(tallies)

@@ -589,6 +589,38 @@ def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -
     return False
 
 
+def find_longer_argument(parted: DecidedParting) -> Reason | None:
+    """Return what a line passes to a framework that goes through it, where it has more items.
+
+    `accelerator.reduce(losses)` makes a call for each key of `losses`: a rank that has put one more
+    there comes to the line once more than the others.
+    """
+    for ranks, frames in parted.sides:
+        call = parted.parting.calls.get(ranks[0])
+        if not frames or not isinstance(call, RecordedCall) or not call.place.via:
+            continue
+        counts = {
+            rank: count_passes(parted.records[rank], frames, call.maker, parted.parting.calls[rank])
+            for rank in parted.parting.calls
+        }
+        others = [count for rank, count in counts.items() if rank not in ranks]
+        if not others or not 0 < max(others) < counts[ranks[0]]:
+            continue
+        file, line, _ = frames[0]
+        source, place = script_at(file), short(frames[:1], parted.folder)
+        for node in ast.walk(source.tree) if source is not None else ():
+            is_here = isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+            for value in node.args if isinstance(node, ast.Call) and is_here else ():
+                held, chosen = tell_contents(parted, (file, line), value)
+                if chosen:
+                    words = f"{place} goes through what it is given, with a call for each item: "
+                    words += f"{list_times(counts)}; {held}"
+                    name = ast.unparse(value)
+                    fix = f"put the same into `{name}` on every rank: take {chosen} alike."
+                    return Clause(words), fix
+    return None
+
+
 def find_shorter(
     parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> Reason | None:

@@ -28,7 +28,8 @@ def explain_stage(take: RecordedCall, source: int, target: int, folder: str) -> 
     name, place_of_name = _ARGUMENTS[source < target]
     for file in dict.fromkeys(file for file, _, _ in take.place.frames):
         script = script_at(file)
-        line = _find_stage(script) if script is not None else 0
+        used = next((at for each, at, _ in take.place.frames if each == file), 0)
+        line = _find_stage(script, used) if script is not None else 0
         if script is None or not line:
             continue
         given = script.argument(line, {name}, {"PipelineStage": place_of_name})
@@ -51,8 +52,11 @@ def explain_stage(take: RecordedCall, source: int, target: int, folder: str) -> 
     return None
 
 
-def _find_stage(script: Script) -> int:
-    """Return the line of the one call in a script that makes a stage; 0 where there are more."""
+def _find_stage(script: Script, used: int) -> int:
+    """Return the line of the one call that makes the stage of a line; 0 where there are more.
+
+    A loop makes several, unless each is used in the turn that makes it.
+    """
     found = [
         node
         for node in ast.walk(script.tree)
@@ -62,7 +66,9 @@ def _find_stage(script: Script) -> int:
         return 0
     line = found[0].lineno
     is_repeated = any(
-        isinstance(node, _LOOPS) and node.lineno <= line <= (node.end_lineno or 0)
+        isinstance(node, _LOOPS)
+        and node.lineno <= line <= (node.end_lineno or 0)
+        and not line < used <= (node.end_lineno or 0)
         for node in ast.walk(script.tree)
     )
     return 0 if is_repeated else line
