@@ -1431,6 +1431,32 @@ def test_a_loader_of_more_batches_is_told_with_the_if_of_its_sampler(
     assert (words in told) is is_told, told
 
 
+FETCHES = """\
+def loader():
+    node = os.environ["LOCAL_RANK"]
+    rows = Files(node)
+    return DataLoader(rows, batch_size=2)
+trainer = Trainer(loader)
+trainer.train()
+"""
+
+
+def test_a_loader_that_the_script_makes_comes_before_what_a_framework_makes_of_it(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, FETCHES)
+    records = apart_in_framework(file, 6)
+    for rank, each in records.items():
+        each.changes = [
+            FileChange(before=0, what="loads", path=str(batches[rank]), place=place(file, *at))
+            for batches, at in (((8, 6), (4, 6)), ((4, 3), (6,)))
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "the loader made at train.py:4 has 8 batches on rank 0, 6 batches on rank 1" in told
+    assert 'and that from `node = os.environ["LOCAL_RANK"]` (train.py:2)' in told
+
+
 OPTIONS = """\
 own = {"rows": read(rank)}
 kit = Kit(**own)

@@ -683,7 +683,9 @@ def find_loader(parted: DecidedParting) -> Reason | None:
             if each.what == "loads" and parted.is_within(rank, each.before, whole=True):
                 at = tuple((file, line) for file, line, _ in each.place.frames)
                 found.setdefault(at, {}).setdefault(rank, []).append(int(each.path))
-    for at, made in reversed(found.items()):
+    # one that the script makes itself shows more than what a framework makes of it
+    latest = [*found.items()][::-1]
+    for at, made in sorted(latest, key=lambda each: not _makes_loader(each[0][0])):
         if len(made) < len(parted.ranks):
             continue
         for counts in zip(*(made[rank] for rank in parted.ranks), strict=False):
@@ -691,6 +693,32 @@ def find_loader(parted: DecidedParting) -> Reason | None:
                 by_rank = dict(zip(parted.ranks, counts, strict=True))
                 return _explain_loader(parted, tuple((*each, "") for each in at), by_rank)
     return None
+
+
+def _makes_loader(at: tuple[str, int]) -> bool:
+    """Whether a line of a script calls what makes a loader."""
+    source = script_at(at[0])
+    return source is not None and any("Loader" in each for each in source.called(at[1]))
+
+
+def _tell_rows(parted: DecidedParting, at: Frames) -> str:
+    """Return the lines behind what a loader is given that read what a rank has for itself."""
+    for file, line, _ in at:
+        source = script_at(file)
+        calls = [
+            each
+            for each in ast.walk(source.tree if source is not None else ast.Module([], []))
+            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
+        ]
+        lines = [*dict.fromkeys(_traced(source, calls, line))] if source is not None else []
+        own = next((each for each in lines if each[0].asks_rank(each[1])), None)
+        if own is not None:
+            shown = [
+                f"`{script.text(number)}` ({short(((script.file, number, ''),), parted.folder)})"
+                for script, number in dict.fromkeys((lines[0], own))
+            ]
+            return f"; what it is given comes from {', and that from '.join(shown)}"
+    return ""
 
 
 def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int]) -> Reason:
@@ -717,7 +745,7 @@ def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int
             fix = f"let the ranks decide alike at {parted.place(decision)}, or {more}"
             return Clause(words), fix
         if made is None:
-            return Clause(words), more
+            return Clause(words + _tell_rows(parted, at[:1])), more
         return Clause(f"{words}, as {made[0].words}"), f"{made[1].rstrip('.')}, or {more}"
     decision, differs = given
     words += f", as {differs}{tell_behind(parted, decision)}"
