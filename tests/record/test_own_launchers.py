@@ -212,6 +212,51 @@ def main():
 
 main()
 """
+#: a trainer that saves as often as its settings say
+SAVES = """\
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+
+
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+
+    def train(self):
+        for step in range(1, self.config.training.steps):
+            dist.all_reduce(torch.ones(2))
+            if step % self.config.checkpoint.interval == 0:
+                dist.barrier()
+
+
+class Config:
+    def __init__(self):
+        self.training, self.checkpoint = SimpleNamespace(), SimpleNamespace()
+
+    def build(self):
+        return Trainer(self)
+"""
+SETS = """\
+import os
+
+import torch.distributed as dist
+from kit.trainer import Config
+
+HOSTS = {"0": "2", "1": "3"}
+
+
+def main():
+    dist.init_process_group("gloo")
+    config = Config()
+    config.training.steps = 6
+    config.checkpoint.interval = int(HOSTS[os.environ["LOCAL_RANK"]])
+    config.build().train()
+
+
+main()
+"""
 #: what Ray Train has for a script: a trainer, its local mode, and what its workers meet in
 RAY = {
     "__init__": "def init(*args, **kwargs):\n    raise SystemExit('servers are started')\n",
@@ -358,6 +403,19 @@ def test_what_led_to_an_error_of_a_framework_comes_before_what_ranks_were_given(
     assert done.returncode == 1, done.stdout
     assert "before that, `if dist.get_rank() == 1` (train.py:8)" in done.stdout
     assert "mkdtemp" not in done.stdout
+
+
+def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = install(tmp_path, "kit", {"__init__": "", "trainer": SAVES})
+    monkeypatch.setenv("PYTHONPATH", kit)
+    done = recorded(tmp_path, SETS, *UNDER_TORCHRUN)
+    assert done.returncode == 1, done.stdout
+    words = (
+        '`config.checkpoint.interval=int(HOSTS[os.environ["LOCAL_RANK"]])` (train.py:13) is 2 on'
+    )
+    assert words in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])

@@ -548,13 +548,13 @@ def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) 
     unsent = None if verdict.findings else find_anyone(records, home)
     if unsent is not None:
         verdict = replace(verdict, status="FAILED", reason=None, findings=(unsent,))
-    told = [explain_anyone(each, records, home) for each in verdict.findings]
-    findings = [*add_reasons(told, records, home)]
+    listed = [explain_anyone(each, records, home) for each in verdict.findings]
+    findings = [*add_reasons(listed, records, home)]
     for at, each in enumerate(findings):
         reason = explain_message(each, records, home)
         if reason is not None:
             # two ends of a message are in lines of their own: that ranks part there is no reason
-            about = told[at] if each.diagnosis in OF_MESSAGE else each
+            about = listed[at] if each.diagnosis in OF_MESSAGE else each
             findings[at] = add_reason(about, [reason[0]], reason[1])
             break
     verdict = replace(verdict, findings=tuple(findings))

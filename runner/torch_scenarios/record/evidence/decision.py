@@ -745,6 +745,16 @@ class _Notes(ast.NodeTransformer):
                 at.value = self._give(at.value, named, (called,))
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        target = ast.unparse(node.targets[0])
+        is_setting = isinstance(node.targets[0], ast.Attribute) and _SETTING.search(target)
+        text = f"{target}={self._text(node.value)}"
+        is_noted = is_setting and len(node.targets) == 1 and _is_noted(node.value)
+        self.generic_visit(node)
+        if is_noted:
+            node.value = self._give(node.value, text, ())
+        return node
+
     def _give(self, node: ast.expr, text: str, names: Sequence[str]) -> ast.expr:
         """Return an argument of a call, noted."""
         if not is_short(node):
@@ -815,6 +825,12 @@ class _Notes(ast.NodeTransformer):
         found = ast.Expr(ast.BoolOp(op=ast.Or(), values=asking))
         _place(found, at)
         return found
+
+
+#: what is set in the settings of a framework: `config.training.steps`, `args.every`
+_SETTING = re.compile(
+    r"(?:^|[._])(?:conf(?:ig)?s?|cfg|args|opts?|options?|settings?|hparams|flags?)\.", re.IGNORECASE
+)
 
 
 def list_given(node: ast.Call) -> list[tuple[int | ast.keyword, ast.expr]]:

@@ -96,8 +96,8 @@ _KNOWN = (
         _MEETS_OTHERS,
         "for the other ranks to come there too",
         (
-            "let every rank come to that line as often as the others: a `report` or `barrier` of "
-            "Ray, and a vote or a quorum of torchft, wait for all of them, as a collective does."
+            "make that call on each rank, as often: a `report` or `barrier` of Ray, and a vote or a "
+            "quorum of torchft, wait for all ranks, as a collective does."
         ),
     ),
     (
