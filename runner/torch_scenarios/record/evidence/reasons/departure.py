@@ -96,7 +96,7 @@ _KNOWN = (
         _MEETS_OTHERS,
         "for the other ranks to come there too",
         (
-            "make that call on each rank, as often: a `report` or `barrier` of Ray, and a vote or a "
+            "make that call on each rank, as often: a `report` or `barrier` of Ray, a vote or a "
             "quorum of torchft, wait for all ranks, as a collective does."
         ),
     ),
