@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from torch_scenarios.record import live
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -111,3 +113,66 @@ def test_a_script_with_nothing_else_is_not_judged(
     code, output = record(recording, tmp_path, "pass", *how)
     assert code == 3, output
     assert "remote procedure calls are not judged" in output
+
+
+WORKERS = """\
+import os
+import torch.distributed.rpc as rpc
+
+WORKERS = 2
+size = WORKERS + 1
+rank = int(os.environ["RANK"])
+rpc.init_rpc(f"worker{rank}", rank=rank, world_size=size)
+rpc.shutdown()
+"""
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param((), marks=pytest.mark.nightly), ("--fake",)], ids=["live", "fake"]
+)
+def test_a_world_of_more_workers_than_ranks_is_told(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WORKERS, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--max-seconds", "120", *how)
+    assert ran.code == 1, ran.output
+    assert "`rpc.init_rpc` (train.py:7) waits for 3 workers, and 2 ranks are started" in ran.output
+    assert "this comes from `size = WORKERS + 1` (train.py:5)" in ran.output
+
+
+WAITS = """\
+import os
+import threading
+import torch.distributed.rpc as rpc
+
+ready = threading.Event()
+
+
+def fetch():
+    ready.wait()
+
+
+if __name__ == "__main__":
+    rank = int(os.environ["RANK"])
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2)
+    if rank == 1:
+        rpc.rpc_sync("worker0", fetch, timeout=0)
+    rpc.shutdown()
+"""
+
+
+@pytest.mark.nightly
+def test_a_function_that_waits_on_its_worker_is_told_and_the_run_is_ended(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "ENDLESS_S", 2.0)
+    script = tmp_path / "train.py"
+    script.write_text(WAITS, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--max-seconds", "120")
+    assert ran.code == 3, ran.output
+    assert (
+        "rank 1 waits in `rpc.rpc_sync` (train.py:16) for `fetch` on worker0 (rank 0), where it is "
+        "at train.py:9: it waits for another thread of its own to wake it"
+    ) in ran.output
+    assert "--max-seconds" not in ran.output

@@ -49,6 +49,11 @@ from torch_scenarios.record.evidence.reasons import (
     list_own_ways,
     waits_for_items,
 )
+from torch_scenarios.record.evidence.reasons.remote_call import (
+    explain_remote,
+    find_workers,
+    list_remote,
+)
 from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.evidence.standstill import STANDSTILL_S
 from torch_scenarios.record.findings import (
@@ -56,6 +61,7 @@ from torch_scenarios.record.findings import (
     find_joined,
     find_left_in_rpc,
     find_locked,
+    find_refused_call,
     tell_position,
     tell_rpc,
     verdict_on_records,
@@ -227,7 +233,8 @@ def _explain_waits(
     if ranks:
         stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
         parent = explain_parent(ran.parent, stacks, home, records)
-        return (*parent, *explain_idle(records, stacks, ran.programs, home))
+        remote = explain_remote(records, ran.stacks, home)
+        return (*parent, *(remote or explain_idle(records, stacks, ran.programs, home)))
     if not ran.stacks and (ran.left or ran.interrupted or ran.timed_out):
         return tuple(explain_parent(ran.parent, {}, home, records))
     return ()
@@ -288,7 +295,9 @@ def _add_processes(
             find_forked(records, forked, home),
             find_joined(records, joined, home),
             find_locked(records, ran.locks, home),
+            find_workers(records, home),
             find_left_in_rpc(records, home) if not result.found else None,
+            find_refused_call(records, home) if not result.found else None,
         )
         if each is not None
     ]
@@ -390,10 +399,11 @@ class Questions(Struct, frozen=True):
             result = judge_records(
                 records, self.path, script=script, folder=home, limits=self.limits
             )
-            found = any(_is_block(each) for each in result.result.verdict.findings)
-            return found or find_left_in_rpc(records, home) is not None
         except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
+        found = any(_is_block(each) for each in result.result.verdict.findings)
+        of_rpc = find_left_in_rpc(records, home) or find_workers(records, home)
+        return found or of_rpc is not None
 
     def explain(
         self,
@@ -511,18 +521,20 @@ def _find_outside(ran: RunEnd, records: Mapping[int, RankRecord]) -> tuple[Seque
         ranks = tuple(
             r
             for r, each in records.items()
-            if each.truncated and not each.inside and r not in ended
+            if each.truncated and (not each.inside or r in list_remote(records)) and r not in ended
         )
         why = f"the run was {'ended at --max-seconds' if ran.timed_out else 'interrupted'}"
     else:
         return (), ""
-    alike: dict[str, list[int]] = {}
+    alike: dict[tuple[str, str], list[int]] = {}
+    remote = list_remote(records)
     for rank in sorted(ranks):
-        alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
+        where = "in a remote procedure call" if rank in remote else "outside of any call"
+        alike.setdefault((where, place_of(ran.stacks.get(rank, ""))), []).append(rank)
     lines = [
-        f"{_word_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
+        f"{_word_several(who)} {'is' if len(who) == 1 else 'are'} {where}"
         + (f", at {place}" if place else "")
-        for place, who in [*alike.items()][:MOST_OUTSIDE]
+        for (where, place), who in [*alike.items()][:MOST_OUTSIDE]
     ]
     return ranks, "; ".join([*lines, why]) if lines else ""
 

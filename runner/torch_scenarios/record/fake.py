@@ -312,6 +312,9 @@ class Exchange:
     ) -> None:
         """Send or take one message; of one that is not exchanged there is only that it was sent."""
         (tensor,) = args[0]
+        if not tensor.is_contiguous():
+            words = "input tensor has to be contiguous"
+            raise RuntimeError(words)  # as Gloo does
         exchanged = exchanged or tensor.nbytes <= MOST_SCALAR_BYTES
         if name == "recv_any_source_":
             peer, tag = self._anyone(key, ranks, me, args[2]), args[2]

@@ -579,7 +579,8 @@ def _endings(
                 and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "invalid_argument"}
                 for each in told
             )
-            fix = _fix_rank(record, folder) if ended[0] == "raise" else ""
+            also = [each for each in records.values() if each.error == record.error]
+            fix = _fix_rank(record, folder, also) if ended[0] == "raise" else ""
             fix = fix or _fix_training(records)
             if not fix and record.died == "SIGKILL":
                 fix = _KILLED + (_LESS_MEMORY if fake else "")
@@ -712,6 +713,46 @@ def find_locked(
             help=(fix,),
         )
     return None
+
+
+#: errors of a call that follow from the end of another rank, or from time
+_FOLLOWS = re.compile(
+    r"[Cc]onnection|reset by peer|[Bb]roken pipe|Read error|[Tt]imed? ?out|[Aa]bort|terminated|"
+    r"pair\.cc|enforce fail"
+)
+
+
+def find_refused_call(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
+    """Return the finding that the backend refuses what a rank passes; None where none does.
+
+    No scenario has what is wrong there, as that a tensor is a column of another one.
+    """
+    refused: dict[str, list[int]] = {}
+    for rank, record in sorted(records.items()):
+        last = record.items[-1] if record.items else None
+        failed = last.failed if isinstance(last, RecordedCall) else None
+        if failed and record.error and not _FOLLOWS.search(failed):
+            where = f" ({last.place.short(folder)})" if last is not None else ""
+            refused.setdefault(short(failed, MOST_ERROR) + where, []).append(rank)
+    if not refused:
+        return None
+    words, ranks = next(iter(refused.items()))
+    does = "raises" if len(ranks) == 1 else "raise"
+    fix = None
+    if "contiguous" in words:
+        fix = (
+            "send `x.contiguous()`, and receive into a tensor of its own that is copied to its "
+            "place then: a column, or a transposed tensor, is not in one piece."
+        )
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=f"{among_text(ranks, len(records))} {does} {words}",
+        ranks=tuple(ranks),
+        name="outcome",
+        fix=fix,
+        help=(fix,) if fix else (),
+    )
 
 
 def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
@@ -857,11 +898,11 @@ _WORKER = (
 )
 
 
-def _fix_rank(record: RankRecord, folder: str) -> str:
+def _fix_rank(record: RankRecord, folder: str, also: Sequence[RankRecord]) -> str:
     """Return what to write for a `dst` or `src` that is outside of its group; or nothing.
 
-    Where the rank has one group that lacks it and has as many members, its number inside of that
-    group was meant.
+    Where the ranks that raise `also` have one group with it that lacks that one and has as many
+    members, its number inside of that group was meant.
     """
     listed = _OF_THE_ROOT.search(record.error or "")
     if listed is not None:
@@ -880,7 +921,9 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
     inside = f"group_{name}"
     fix = f"`{name}` is a rank of the world, also where a group is passed"
     at = int(refused[1])
-    groups = {members for _, members, _ in record.groups.values() if at not in members}
+    groups = set.intersection(
+        *({members for _, members, _ in each.groups.values() if at not in members} for each in also)
+    )
     if len(groups) == 1 and at < len(members := next(iter(groups))):
         return (
             f"{fix}, and rank {at} is not in {list(members)}: for its rank {at} write "

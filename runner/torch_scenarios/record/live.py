@@ -33,6 +33,7 @@ from torch_scenarios.record.evidence.initialization import (
     tell_nodes,
 )
 from torch_scenarios.record.evidence.process import ALONE, list_helpers, read_program
+from torch_scenarios.record.evidence.reasons.remote_call import find_endless_remote
 from torch_scenarios.record.evidence.stack import has_own_threads, put_main_first, take_main
 from torch_scenarios.record.evidence.standstill import read_demand_s
 from torch_scenarios.record.findings import find_locked
@@ -581,8 +582,17 @@ class _Watch:
         stacks = {rank: found.get(rank, "") for rank in outside}
         programs = self._read_programs(pids, outside, found)
         endless = self._asked.endless(records, stacks, programs)
+        if not outside:  # the agents of RPC look for messages without a pause: none is ever idle
+            remote = find_endless_remote(records, found)
+            is_still = bool(remote) and self._stay_there(found, names)
+            return tuple(remote) if is_still else ()
         is_whole = bool(outside) and {*endless} == {*outside}
         return tuple(sorted(endless)) if is_whole and self._is_idle() else ()
+
+    def _stay_there(self, stacks: Mapping[int, str], names: Mapping[int, int]) -> bool:
+        """Whether each thread of the ranks is where it was, a while later."""
+        time.sleep(IDLE_S)
+        return self._stacks({names[rank]: rank for rank in self._live()}) == stacks
 
     def _read_programs(
         self, pids: Mapping[int, int], outside: Sequence[int], stacks: Mapping[int, str]

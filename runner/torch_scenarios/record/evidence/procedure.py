@@ -9,6 +9,7 @@ process: it imports the standard library alone.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,25 @@ def watch(
 
     @functools.wraps(function)
     def watch_call(*args: Any, **kwargs: Any) -> Any:
-        with inside(name + _name_callee(args)):
+        more = _name_callee(args) or _name_worker(name, args, kwargs)
+        with inside(name + more):
             return function(*args, **kwargs)
 
     return watch_call
+
+
+#: where `init_rpc` takes the number of its workers
+_WORLD_SIZE = 3
+
+
+def _name_worker(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return as which worker of how many a rank begins; nothing of other calls."""
+    own = args[0] if args else kwargs.get("name")
+    if name != f"{PREFIX}init_rpc" or not isinstance(own, str):
+        return ""
+    size = args[_WORLD_SIZE] if len(args) > _WORLD_SIZE else kwargs.get("world_size")
+    size = os.environ.get("WORLD_SIZE") if size is None else size
+    return f" as {own[:MOST_NAME]} of {size}"
 
 
 #: characters of the name of a function or a worker
