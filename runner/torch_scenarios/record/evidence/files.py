@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import PurePath
 
@@ -203,8 +203,16 @@ def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> b
 PREFIX_DIFFERS = "the prefix of the key differs"
 
 
-def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder: str) -> list[str]:
-    """Return that ranks wait for keys of the store that no rank sets, and what helps."""
+def explain_key(
+    records: Mapping[int, RankRecord],
+    ranks: Iterable[int],
+    folder: str,
+    lines: Collection[tuple[str, int]] = (),
+) -> list[str]:
+    """Return that ranks wait for keys of the store that no rank sets, and what helps.
+
+    A rank waits for the last one that it asked for; with `lines`, its other threads wait there.
+    """
     known = {
         each.path: f"`{each.path}` by rank {rank} ({each.place.short(folder)})"
         for rank, record in sorted(records.items())
@@ -215,10 +223,21 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
     for rank in ranks:
         record = records[rank]
         last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
-        if last is not None and last.before == len(record.items) and last.path not in known:
+        if lines:
+            last = next(
+                (
+                    each
+                    for each in record.changes
+                    if each.what == "awaits"
+                    and {(f, at) for f, at, _ in each.place.frames} & {*lines}
+                ),
+                None,
+            )
+        is_last = last is not None and (bool(lines) or last.before == len(record.items))
+        if last is not None and is_last and last.path not in known:
             file = last.place.frames[0][0] if last.place.frames else ""
             found.setdefault((last.path, last.place.short(folder), file), []).append(rank)
-    lines = []
+    told = []
     for (key, where, file), who in found.items():
         verb = "waits" if len(who) == 1 else "wait"
         words = (
@@ -245,8 +264,8 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
             words += _tell_prefix(file, folder)
             fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
             fix += "are made (`PrefixStore`)."
-        lines += [words, f"fix: {fix}"]
-    return lines
+        told += [words, f"fix: {fix}"]
+    return told
 
 
 #: what is said where a rank asks for a key, and another has set it in another form

@@ -33,7 +33,7 @@ _NAMES_RANK = re.compile(
     r"|\b(?:\w+_)?RANK\b"
 )
 #: a line that keeps the rank, or a variable of the environment, and makes nothing of it
-_KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv).*")
+_KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv)(?!.* or ).*")
 #: decorators that keep the answers of a function
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that give an iterator
@@ -57,6 +57,10 @@ class Script:
     def frame(self, line: int) -> tuple[str, int, str]:
         """Return a line as a frame of a traceback has it: its file, its number, its text."""
         return self.file, line, self._lines[line - 1].strip()
+
+    def has(self, line: int) -> bool:
+        """Whether the script is so long: it may have been changed since its record."""
+        return 0 < line <= len(self._lines)
 
     def text(self, line: int) -> str:
         """Return a line without its indent and its colon; of a statement of several lines, all."""
@@ -389,6 +393,43 @@ class Script:
         ]
         return found[0] if len(found) == 1 else None
 
+    def gives(self, call: ast.Call, line: int) -> Iterator[tuple[Script, int, ast.expr]]:
+        """Yield what a call of the scripts' own gives: its script, its line, and an expression.
+
+        Of a function that is the one `return`, of a class what its `__init__` keeps, and of an
+        object of a class, made before a line, what its `__call__` returns.
+        """
+        given = self.returned(call)
+        if given is not None and given[1].value is not None:
+            yield given[0], given[1].lineno, given[1].value
+            return
+        for source, begin in self.makers(name_of(call.func)):
+            for node in ast.walk(begin):
+                for at, targets, value in _list_set(node):
+                    if any(ast.unparse(each).startswith("self.") for each in targets):
+                        yield source, at, value
+        kind = self._kind_of(call.func, line)
+        for source in (self, *self.imported()) if kind else ():
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.ClassDef) and node.name == kind:
+                    for each in _list_returned(node, "__call__"):
+                        yield source, each.lineno, each.value or call
+
+    def _kind_of(self, node: ast.expr, line: int) -> str:
+        """Return the name of the class that an object is of, by what it is set to; or nothing."""
+        at = self.assignment(node, line, in_parts=True) if isinstance(node, ast.Name) else 0
+        name = ast.unparse(node)
+        for each in ast.walk(self.tree):
+            for set_at, targets, value in _list_set(each):
+                for target in targets if at and set_at == at else ():
+                    parts = [(target, value)]
+                    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                        parts = [*zip(target.elts, value.elts, strict=False)]
+                    for one, made in parts:
+                        if ast.unparse(one) == name and isinstance(made, ast.Call):
+                            return name_of(made.func)
+        return ""
+
     def traces(
         self, value: ast.expr, line: int, *, in_parts: bool = False
     ) -> list[tuple[Script, int]]:
@@ -402,8 +443,12 @@ class Script:
         while waiting and len(found) < MOST_TRACES:
             source, read, before = waiting.pop(0)
             for node in ast.walk(read):
-                if isinstance(node, ast.Call) and (given := source.returned(node)) is not None:
-                    waiting.append((given[0], given[1].value or read, given[1].lineno))
+                for where, at, given in (
+                    source.gives(node, before) if isinstance(node, ast.Call) else ()
+                ):
+                    if not isinstance(given, ast.Name):
+                        found.setdefault((where.file, at), where)
+                    waiting.append((where, given, at))
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
                 where, at = source.held(node, before) or (
@@ -739,6 +784,15 @@ def _list_set(node: ast.AST) -> list[tuple[int, list[ast.expr], ast.expr]]:
             if each.optional_vars is not None
         ]
     return []
+
+
+def _list_returned(kind: ast.ClassDef, name: str) -> Iterator[ast.Return]:
+    """Yield what a method of a class returns."""
+    for function in kind.body:
+        if isinstance(function, ast.FunctionDef) and function.name == name:
+            for each in ast.walk(function):
+                if isinstance(each, ast.Return) and each.value is not None:
+                    yield each
 
 
 def _list_locks(node: ast.With) -> set[str]:

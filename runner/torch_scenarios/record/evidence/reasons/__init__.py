@@ -114,6 +114,7 @@ from torch_scenarios.record.evidence.reasons.other_group import (
     find_ungrouped,
     tell_groups,
 )
+from torch_scenarios.record.evidence.reasons.other_type import find_text
 from torch_scenarios.record.evidence.reasons.own_signal import explain_signal
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, has_buffers, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
@@ -155,6 +156,16 @@ def add_reasons(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Finding, ...]:
     """Return the findings; the first of ranks that part with where they do, and why."""
+    found = _add_reasons(findings, records, folder)
+    text = find_text(records, folder) if found else None
+    if text is None:
+        return found
+    return (add_reason(found[0], [text[0]], text[1]), *found[1:])
+
+
+def _add_reasons(
+    findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
+) -> tuple[Finding, ...]:
     lines = [explain_signal(each, records, folder) for each in findings]
     lines[:1] = [_explain_alone(each, records, folder) for each in lines[:1]]
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
@@ -238,7 +249,8 @@ def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | No
     if difference is None:
         return None
     parted = DecidedParting(difference, records, folder)
-    return find_given_amount(parted) or find_passed(parted) or find_given(parted)
+    found = find_given_amount(parted) or find_flag(parted)
+    return found or find_passed(parted) or find_given(parted)
 
 
 def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
@@ -287,7 +299,11 @@ _DECIDED = re.compile(rf"(?:{BEFORE})?(`if [^`]+` \([^)]+\)) is (?:not )?true ")
 def _hint(clauses: Sequence[Clause], finding: Finding) -> str:
     """Return the advice of a finding, with what ranks decided otherwise before that; or nothing."""
     decided = next(filter(None, (_DECIDED.match(each.words) for each in clauses)), None)
-    if decided is None or not finding.fix or finding.fix.startswith("find why"):
+    if decided is None or (finding.fix or "").startswith("find why"):
+        return ""
+    if not finding.fix and finding.diagnosis in {"dtype_mismatch", "op_mismatch"}:
+        return f"let all ranks take {decided[1]} the same way: they pass something else after it."
+    if not finding.fix:
         return ""
     return f"look first at {decided[1]}, which ranks decide otherwise; {finding.fix}"
 

@@ -99,7 +99,17 @@ def find_refused(call: RecordedCall, folder: str) -> str:
         if source is None or value is None or not found:
             continue
         words = f"the list is {_tell_origins(source, value, found, folder)}"
-        parting = sorted({name for at in found for name in source.called(at)} & _PARTS)
+        more = [
+            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+            for each, at in source.traces(value, line)
+            if (each is not source or at not in found) and not each.keeps_rank(at)
+        ]
+        words += f", from {', '.join(more[:MOST_MEASURED])}" if more else ""
+        many, members = len(call.inputs), len(call.group)
+        if call.operation == "scatter" and many != members:
+            return f"{words}: it has {many} tensors, and the group has {members} ranks"
+        called = {name for at in found for name in source.called(at)}
+        parting = sorted(name for name in called & _PARTS if not any(source.functions(name)))
         if parting:
             words += (
                 f": `{parting[0]}` leaves the last part short, or gives fewer parts, where the "
@@ -494,7 +504,12 @@ def find_order(parting: Parting, folder: str) -> Reason | None:
         source = script_at(file)
         for node, _ in source.find_statements(line) if source is not None else ():
             if source is not None and isinstance(node, ast.For):
-                return _explain_order(source, node, folder, "makes another group")
+                words, _ = _explain_order(source, node, folder, "makes another group")
+                place = short(((file, node.lineno, ""),), folder)
+                return words, (
+                    f"let the loop at {place} make the same groups in the same order on every "
+                    "rank, also those without that rank: all ranks call `new_group` for each one."
+                )
     return None
 
 

@@ -214,11 +214,12 @@ def explain_idle(
     stacks = {rank: put_own_first(stack) for rank, stack in stacks.items()}
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
-    keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
+    keys = keys or _explain_keys(records, stacks, folder)
     is_set = any(  # by a rank, under its own prefix or in another form
         why in each for each in keys for why in (PREFIX_DIFFERS, FORM_DIFFERS)
     )
-    if keys and not is_set and (unset := _explain_unset(records, folder)):
+    is_own = bool(keys) and not is_set and _is_of_each_rank(keys[0])
+    if is_own and (unset := _explain_unset(records, folder)):
         keys = [keys[0], unset[1], unset[0]]
     waits = keys or _explain_waits(stacks, programs, folder)
     if any(OF_QUEUE in each for each in waits) and (item := explain_item(records, folder)):
@@ -257,10 +258,33 @@ def find_endless(
             or (record.lost and wait is not None)
             or (program and program in words and (JOINS in program or FILLS in program))
             or (record.error is not None and _is_at_end(whole))
-            or explain_key(records, [rank], folder)
+            or _explain_keys(records, {rank: whole}, folder)
         ):
             found.append(rank)
     return found
+
+
+def _is_of_each_rank(words: str) -> bool:
+    """Whether a key that ranks wait for is set by others under their own numbers."""
+    awaited = re.search(r"the key `([^`]+)` of the store", words)
+    shapes = {re.sub(r"\d+", "0", each) for each in re.findall(r"`([^`]+)` by rank", words)}
+    return awaited is not None and re.sub(r"\d+", "0", awaited[1]) in shapes
+
+
+def _explain_keys(
+    records: Mapping[int, RankRecord], stacks: Mapping[int, str], folder: str
+) -> list[str]:
+    """Return that ranks, or threads of theirs, wait for keys of the store that no rank sets."""
+    known = [rank for rank in stacks if rank in records]
+    inner = {
+        (each.filename, each.line)
+        for rank in known
+        for frames in read_threads(stacks[rank])
+        for each in frames
+        if not is_foreign(each.filename)
+    }
+    keys = explain_key(records, known, folder)
+    return keys or (explain_key(records, known, folder, inner) if inner else [])
 
 
 def _is_at_end(stack: str) -> bool:

@@ -70,6 +70,39 @@ def _find_first_start(record: RankRecord, _: re.Match[str], folder: str) -> Reas
     return Clause(words), fix
 
 
+def _find_destroyed(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return where a rank has destroyed a group which it uses again."""
+    items = (each for each in record.items if isinstance(each, BlockingCall))
+    last = next((each for each in reversed([*items]) if each.what.startswith("destroy")), None)
+    if last is None:
+        return None
+    where, again = last.place.short(folder), short(record.raised_at.frames, folder)
+    words = f"the rank has destroyed the group before, in `destroy_process_group` ({where})"
+    fix = (
+        f"destroy the group behind its last use ({again}), at the end of the program, or make it "
+        f"anew with `new_group` on every rank after {where}."
+    )
+    return Clause(words), fix
+
+
+def _find_indexed(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return the line that sets what a rank takes an item of that is not there."""
+    for file, line, _text in record.raised_at.frames[:1]:
+        source = script_at(file)
+        for node in ast.walk(source.tree) if source is not None else ():
+            if not isinstance(node, ast.Subscript) or node.lineno != line or source is None:
+                continue
+            set_at = source.assignment(node.value, line) or source.constant(node.value, line)
+            if not set_at:
+                continue
+            held, place = ast.unparse(node.value), short(((file, set_at, ""),), folder)
+            words = f"`{held}` is set by `{source.text(set_at)}` ({place})"
+            if source.called(set_at) & {"chunk", "split"}:
+                words += ", which gives fewer parts than asked for where the rows do not divide"
+            return Clause(words), f"let `{held}` ({place}) have an item for each rank that asks."
+    return None
+
+
 def _find_unpicklable(record: RankRecord, found: re.Match[str], folder: str) -> Reason | None:
     """Return the lambda, or the inner function, that an object holds which a call is to send."""
     outer, name = found[1].split(".")[-1], found[2]
@@ -149,13 +182,9 @@ def find_own_peer(frames: Frames, rank: int, folder: str) -> Reason | None:
         )
         if source is None or value is None:
             continue
-        lines = source.traces(value, line)
-        for call in (each for each in ast.walk(value) if isinstance(each, ast.Call)):
-            given = source.returned(call)
-            lines = [*([(given[0], given[1].lineno)] if given else []), *lines]
         shown = [
             f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
-            for script, at in lines
+            for script, at in source.traces(value, line)
             if not script.keeps_rank(at)
         ]
         words = f"the other rank is `{ast.unparse(value)}`"
@@ -175,6 +204,8 @@ _Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
 #: what an error says -> what finds the line that it is about
 _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
     (re.compile(r"initialize the default process group twice"), _find_first_start),
+    (re.compile(r"^(?:IndexError|KeyError)\b"), _find_indexed),
+    (re.compile(r"not initialized in the world group map|Invalid process group"), _find_destroyed),
     (
         re.compile(r"[Cc]an't pickle local object '([\w.]+)\.<locals>\.([\w<>]+)'"),
         _find_unpicklable,

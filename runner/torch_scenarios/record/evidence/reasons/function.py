@@ -14,7 +14,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
-from torch_scenarios.record.format import CREATION, BlockingCall, Decision
+from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 #: how many callers lead from the line that registers a function to a condition of it
@@ -190,17 +190,42 @@ def find_registered(parted: DecidedParting) -> Reason | None:
     for ranks, frames in parted.sides:
         if len(ranks) == len(parted.ranks):
             continue
+        for script, call, name in _list_given_away(parted, ranks[0], frames):
+            decision = _find_condition_of(parted, script, call.lineno, ranks)
+            if decision is not None:
+                return _tell_registered(parted, ranks, (script.file, call, name), decision)
         for at, (file, line, _) in enumerate(frames):
             source = script_at(file)
             scope = source.scope(line) if source is not None else None
             caller = frames[at + 1][2] if at + 1 < len(frames) else ""
             if source is None or not isinstance(scope, ast.FunctionDef) or scope.name in caller:
                 continue
-            for call in _list_passing(source, scope):
+            for call in _list_passing(source, scope.name):
                 decision = _find_condition_of(parted, source, call.lineno, ranks)
                 if decision is not None:
                     return _tell_registered(parted, ranks, (file, call, scope.name), decision)
     return None
+
+
+def _list_given_away(
+    parted: DecidedParting, rank: int, frames: Frames
+) -> Iterator[tuple[Script, ast.Call, str]]:
+    """Yield the calls that are passed the very function of torch in which a rank is.
+
+    What it is passed to calls it later, as an `ExitStack` does at the end of its `with`: the line
+    where the rank is does not name it.
+    """
+    made = parted.parting.calls.get(rank)
+    source = script_at(frames[0][0]) if frames else None
+    if source is None or not isinstance(made, RecordedCall) or made.maker != "py":
+        return
+    first, last = source.span(frames[0][1])
+    texts = [source.text(line) for line in range(first, last + 1) if source.has(line)]
+    if not texts or any(made.operation in text for text in texts):
+        return
+    for script in _list_scripts(parted, source):
+        for call in _list_passing(script, made.operation):
+            yield script, call, made.operation
 
 
 def find_made_alone(parted: DecidedParting) -> Reason | None:
@@ -257,13 +282,13 @@ def _tell_made(
     return Clause(words), fix
 
 
-def _list_passing(source: Script, function: ast.FunctionDef) -> Iterator[ast.Call]:
-    """Yield the calls that are passed a function of this script, and do not call it there."""
+def _list_passing(source: Script, name: str) -> Iterator[ast.Call]:
+    """Yield the calls that are passed a function by its name, and do not call it there."""
     for call in ast.walk(source.tree):
         if isinstance(call, ast.Call):
             given = [*call.args, *(each.value for each in call.keywords)]
             if any(
-                isinstance(each, ast.Name | ast.Attribute) and name_of(each) == function.name
+                isinstance(each, ast.Name | ast.Attribute) and name_of(each) == name
                 for each in given
             ):
                 yield call

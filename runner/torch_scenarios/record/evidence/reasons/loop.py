@@ -99,7 +99,8 @@ def _tell_longer(
     origin = origin.partition(_DEPENDS)[0] if is_set_there else origin
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
-    held = "" if origin and not chosen else held  # what sets it is shown already
+    shown = re.findall(r"`([^`]+)`", held)[-1:]
+    held = "" if not chosen and any(each in origin for each in shown) else held
     option, without = _find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
     held = "" if option and not chosen else held
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
@@ -243,15 +244,16 @@ def _tell_before(parted: DecidedParting, file: str, line: int) -> tuple[str, Dec
     for rank in parted.ranks:
         ways = parted.records[rank].ways
         entries = [
-            each.before
-            for each in ways
+            (each.before, order)
+            for order, each in enumerate(ways)
             if (each.decision.file, each.decision.line) == (file, line)
             and (each.no if each.decision.kind == "for" else each.yes)
         ]
-        last = max(entries, default=-1) if span is not None else -1
-        for way in ways:
+        last, entry = max(entries, default=(-1, -1)) if span is not None else (-1, -1)
+        for order, way in enumerate(ways):
             at = way.decision
             is_inside = span is not None and at.file == file and span[0] <= at.line <= span[1]
+            is_inside |= order > entry  # in what the loop calls
             if way.before == last and at.kind == "if" and not is_inside:
                 own = found.setdefault(at, {each: Tally() for each in parted.ranks})[rank]
                 own.yes, own.no = own.yes + way.yes, own.no + way.no
@@ -487,12 +489,29 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     words = f" (`{known[0]}`)" if len(known) == 1 else ""
     loops = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
     for node in (each for each in loops if each.lineno == line):
-        for script, at in source.traces(node.iter, line):
-            shown = f"{script.text(at)}, :{at}"
-            if script.asks_rank(at) and not script.keeps_rank(at) and shown not in known:
-                place = short(((script.file, at, ""),), folder)
-                return f"{words}{_DEPENDS} `{script.text(at)}` ({place})"
+        asking = [
+            (script, at)
+            for script, at in source.traces(node.iter, line)
+            if script.asks_rank(at) and not script.keeps_rank(at)
+            if f"{script.text(at)}, :{at}" not in known
+        ]
+        # what a function returns is made of what it has set before
+        is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
+        behind = [
+            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+            for script, at in asking[: 2 if is_made else 1]
+        ]
+        if behind:
+            words = "" if _is_of_script(source, node.iter) else words
+            return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
     return words
+
+
+def _is_of_script(source: Script, value: ast.expr) -> bool:
+    """Whether a function or an object of the script's own gives what a loop goes through."""
+    name = name_of(value.func) if isinstance(value, ast.Call) else ""
+    is_object = bool(name) and source.assignment(ast.Name(name), value.lineno, in_parts=True) > 0
+    return is_object or (bool(name) and any(source.functions(name)))
 
 
 def count_passes(

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.decision import SWITCHES
+from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -113,7 +114,7 @@ def find_flag(parted: DecidedParting) -> Reason | None:
                 f"pass the same to it in each turn on every rank ({place}): a number of batches "
                 "of its own leads a rank to another step."
             )
-            return Clause(words + _tell_flag(decision, parted.folder)), fix
+            return Clause(words + _tell_flag(parted, decision)), fix
     return None
 
 
@@ -127,14 +128,19 @@ def _list_flags(parted: DecidedParting, rank: int, decision: Decision) -> list[b
     ]
 
 
-def _tell_flag(decision: Decision, folder: str) -> str:
-    """Return in words the line that sets what is passed; empty where the line itself has it."""
+def _tell_flag(parted: DecidedParting, decision: Decision) -> str:
+    """Return in words the line that sets what is passed, and where that comes from.
+
+    Empty where the line itself has it.
+    """
     source = script_at(decision.file)
     for node in ast.walk(source.tree) if source is not None else ():
         if isinstance(node, ast.Call) and node.lineno == decision.line and node.args:
             at = source.assignment(node.args[0], decision.line) if source is not None else 0
             if source is not None and at and getattr(node.func, "attr", "") in SWITCHES:
-                return f" (`{source.text(at)}`, {_place(source, at, folder)})"
+                words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})"
+                behind = tell_contents(parted, (source.file, at), node.args[0])[0]
+                return f"; {behind}" if behind else words
     return ""
 
 

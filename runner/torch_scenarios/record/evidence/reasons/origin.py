@@ -246,7 +246,7 @@ class _Search:
                     continue
                 if isinstance(node, ast.Call):
                     self._known.add(key)
-                    waiting += self._list_returned(node)
+                    waiting += self._list_returned(source, node, line)
                 elif isinstance(node, ast.Name | ast.Attribute):
                     self._known.add(key)
                     waiting += self._list_set(source, node, line)
@@ -262,8 +262,11 @@ class _Search:
             ]
         )
 
-    def _list_returned(self, call: ast.Call) -> Iterator[Followed]:
-        """Yield what a function of the scripts returns: none where several have its name."""
+    def _list_returned(self, begin: Script, call: ast.Call, line: int) -> Iterator[Followed]:
+        """Yield what a function of the scripts returns: none where several have its name.
+
+        Where none has it, it is what a class, or an object of one, gives.
+        """
         name = name_of(call.func)
         made = [(each, node) for each in self._scripts for node in _index(each).functions[name]]
         for source, function in made if len(made) == 1 else ():
@@ -271,6 +274,9 @@ class _Search:
                 if isinstance(each, ast.Return) and each.value is not None:
                     self._found.setdefault((source.file, each.lineno), (source, each.value))
                     yield source, each.value, each.lineno
+        for source, at, value in begin.gives(call, line) if not made else ():
+            self._found.setdefault((source.file, at), (source, value))
+            yield source, value, at
 
     def _list_set(
         self, source: Script, node: ast.Name | ast.Attribute, line: int
@@ -307,7 +313,8 @@ class _Search:
         place = names.index(name) - (names[0] in {"self", "cls"})
         for script, call in self._list_calls(source, scope):
             given = {each.arg: each.value for each in call.keywords}
-            value = given.get(name) or (call.args[place] if place < len(call.args) else None)
+            args = call.args[1:] if name_of(call.func) == "partial" else call.args
+            value = given.get(name) or (args[place] if place < len(args) else None)
             if value is not None:
                 self._found.setdefault((script.file, call.lineno), (script, value))
                 yield script, value, call.lineno
@@ -329,6 +336,12 @@ class _Search:
             for each in self._scripts
             for call in _index(each).calls[name]
             if not _is_of_object(each, call, function)
+        ]
+        found += [
+            (each, call)
+            for each in self._scripts
+            for call in _index(each).calls["partial"]
+            if call.args and name_of(call.args[0]) == name
         ]
         return found if len(found) <= MOST_CALLERS else ()
 
@@ -415,10 +428,38 @@ class _Search:
         if not own:
             return ""
         own = [each for each in own if each[0].names_rank(each[1])] or own  # what it draws by
+        own = [self._find_inner(own), *own]
         near = [each for each in lines[:1] if each != own[0] and not self._sets(*own[0][:2])]
         return "comes from " + ", and that from ".join(
-            self._show(script, at) for script, at, _ in [*near, own[0]]
+            self._show(script, at) + self._tell_table(script, at)
+            for script, at, _ in [*near, own[0]]
         )
+
+    def _find_inner(self, own: Sequence[tuple[Script, int, str]]) -> tuple[Script, int, str]:
+        """Return the line inside of the function that the first one calls; else the first one."""
+        value = self._found[own[0][0].file, own[0][1]][1]
+        called = {
+            name_of(each.func)
+            for each in ast.walk(value or ast.Constant(value=None))
+            if isinstance(each, ast.Call)
+        }
+        for script, at, text in own[1:]:
+            scope = script.scope(at)
+            if isinstance(scope, ast.FunctionDef) and scope.name in called:
+                return script, at, text
+        return own[0]
+
+    def _tell_table(self, script: Script, at: int) -> str:
+        """Return the table of a script that a line takes a rank's own entry from; or nothing."""
+        value = self._found[script.file, at][1]
+        for node in ast.walk(value) if value is not None else ():
+            table = node.value if isinstance(node, ast.Subscript) else None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                table = node.func.value if node.func.attr == "get" else None
+            set_at = script.constant(table, at) if table is not None else 0
+            if set_at and set_at != at:
+                return f", of {self._show(script, set_at)}"
+        return ""
 
     def _sets(self, script: Script, at: int) -> bool:
         """Whether a line sets, or changes, what the condition reads itself."""
@@ -521,6 +562,8 @@ class _Index:
     def _add_call(self, node: ast.Call) -> None:
         name = name_of(node.func)
         self.calls[name].append(node)
+        if name in {"eval", "train"} and isinstance(node.func, ast.Attribute):  # of a module
+            self.changes[".training"].append((node.lineno, None))
         for given in node.keywords:
             if given.arg and (name[:1].isupper() or name in _COPIES):
                 self.changes[f".{given.arg}"].append((given.value.lineno, given.value))
