@@ -310,6 +310,24 @@ PASTED = {
         "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 60000 ms\n",
         ("ranks 1 and 3 did not come to `monitored_barrier` within 60 s",),
     ),
+    "a monitored barrier in which a rank was lost": (
+        (
+            "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
+            "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n"
+        ),
+        ("rank 0 left while others waited for it in `monitored_barrier`",),
+    ),
+    "several collectives of one rank, mixed": (
+        (
+            "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=120, OpType="
+            "ALLREDUCE, Timeout(ms)=1800000) ran for 25624887 milliseconds before timing out.\n"
+            "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=117, OpType="
+            "ALLREDUCE, Timeout(ms)=1800000) ran for 25625613 milliseconds before timing out.\n"
+            "[Rank 7] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, OpType="
+            "ALLREDUCE, Timeout(ms)=1800000) ran for 25625251 milliseconds before timing out.\n"
+        ),
+        ("rank 0 is in ALLREDUCE 117", "rank 7 is in ALLREDUCE 88"),
+    ),
     "a task that Slurm lost": (
         "srun: error: node12: task 5: Out Of Memory\n[rank2]: RuntimeError: Connection closed\n",
         ("rank 5 dies by SIGKILL before all others",),

@@ -237,7 +237,7 @@ def explain_key(
         if last is not None and is_last and last.path not in known:
             file = last.place.frames[0][0] if last.place.frames else ""
             found.setdefault((last.path, last.place.short(folder), file), []).append(rank)
-    told = []
+    shown = []
     for (key, where, file), who in found.items():
         verb = "waits" if len(who) == 1 else "wait"
         words = (
@@ -264,8 +264,8 @@ def explain_key(
             words += _tell_prefix(file, folder)
             fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
             fix += "are made (`PrefixStore`)."
-        told += [words, f"fix: {fix}"]
-    return told
+        shown += [words, f"fix: {fix}"]
+    return shown
 
 
 #: what is said where a rank asks for a key, and another has set it in another form

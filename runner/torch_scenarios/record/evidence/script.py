@@ -523,10 +523,13 @@ class Script:
                         return source, found[-1]
         return None
 
-    def option(self, node: ast.Attribute) -> tuple[tuple[Script, int], ast.expr] | None:
+    def option(
+        self, node: ast.Attribute, *, is_fixed: bool = False
+    ) -> tuple[tuple[Script, int], ast.expr] | None:
         """Return the line that adds an option of the command line with a default that it computes.
 
-        It is the one that an attribute has the name of: `args.steps` is that of `--steps`.
+        It is the one that an attribute has the name of: `args.steps` is that of `--steps`. With
+        `is_fixed` its default may be a number too.
         """
         for source in (self, *self.imported()):
             for each in ast.walk(source.tree):
@@ -538,7 +541,9 @@ class Script:
                 names += [held.value] if isinstance(held, ast.Constant) else []
                 default = given.get("default")
                 is_own = node.attr in {str(name).lstrip("-").replace("-", "_") for name in names}
-                if is_own and default is not None and not isinstance(default, ast.Constant):
+                if not is_own or default is None:
+                    continue
+                if is_fixed or not isinstance(default, ast.Constant):
                     return (source, default.lineno), default
         return None
 

@@ -11,6 +11,9 @@ from torch_scenarios.verdict.finding import ranks_text
 
 SAYS = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
 
+#: what a rank says that has come to it, and has lost another one there
+LOST = re.compile(r"reached monitoredBarrier, but received errors .{0,60}from rank (\d+)")
+
 
 def read(lines: Sequence[str], log: JobLog) -> None:
     """Read who is absent, and for how long the others waited."""
@@ -18,6 +21,8 @@ def read(lines: Sequence[str], log: JobLog) -> None:
         if (barrier := SAYS.search(line)) is not None:
             for absent in barrier[1].split(","):
                 log.absent.setdefault(int(absent[:10]), int(barrier[2][:12]) / 1000)
+        elif (lost := LOST.search(line)) is not None:
+            log.absent.setdefault(int(lost[1][:10]), 0.0)
 
 
 def find(log: JobLog) -> Iterator[Finding]:
@@ -26,6 +31,8 @@ def find(log: JobLog) -> Iterator[Finding]:
         return
     ranks, seconds = sorted(log.absent), max(log.absent.values())
     words = f"{ranks_text(ranks)} did not come to `monitored_barrier` within {seconds:.4g} s"
+    if not seconds:
+        words = f"{ranks_text(ranks)} left while others waited for it in `monitored_barrier`"
     fix = (
         f"look at {ranks_text(ranks)}: still at work, in another call, or gone; `scenario hang` on "
         "the machine shows where."

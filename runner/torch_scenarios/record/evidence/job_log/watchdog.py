@@ -117,7 +117,11 @@ def _read_calls(lines: Sequence[str], found: JobLog) -> None:
 def find(log: JobLog) -> Iterator[Finding]:
     """Yield, for each group, which ranks are behind, by the first collective that each is in."""
     for group, ranks in log.groups.items():
-        at = {rank: each.works[0] for rank, each in ranks.items() if each.works}
+        at = {
+            rank: min(each.works, key=lambda work: work.number)  # an older log has several, mixed
+            for rank, each in ranks.items()
+            if each.works
+        }
         for rank, own in ranks.items():
             if not own.is_idle:
                 at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind=UNNAMED))

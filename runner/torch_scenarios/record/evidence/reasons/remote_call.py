@@ -11,6 +11,7 @@ worker, and the stacks of all threads of that worker::
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -84,10 +85,22 @@ def _list_origins(call: BlockingCall, folder: str) -> Iterator[Clause]:
         value = source.argument(line, {"world_size"}, {"init_rpc": 3}) if source else None
         if source is None or value is None:
             continue
-        for script, at in source.traces(value, line):
-            if not script.keeps_rank(at):
-                place = short(((script.file, at, ""),), folder)
-                yield Clause(f"this comes from `{script.text(at)}` ({place})")
+        lines = [each for each in source.traces(value, line) if not each[0].keeps_rank(each[1])]
+        options = [
+            option[0]
+            for script, at in [(source, line), *lines]
+            for each in ast.walk(script.tree)
+            if isinstance(each, ast.Attribute) and each.lineno == at
+            if (option := script.option(each, is_fixed=True)) is not None
+        ]
+        lines = [each for each in lines if not _PARSES.search(each[0].text(each[1]))]
+        for script, at in dict.fromkeys([*lines, *options]):
+            place = short(((script.file, at, ""),), folder)
+            yield Clause(f"this comes from `{script.text(at)}` ({place})")
+
+
+#: lines that read the command line as a whole
+_PARSES = re.compile(r"parse_args\(|ArgumentParser\(")
 
 
 def list_remote(records: Mapping[int, RankRecord]) -> list[int]:
