@@ -1,7 +1,7 @@
 """A rank that has found a checkpoint has put its norm to `eval` long before.
 
 Ranks: 2
-Told: `self.training` is set by `model[1].eval()` (norm_left_in_eval.py:29), under `if state is not None`
+Told: `if state is not None` (norm_left_in_eval.py:27) is true on rank 1 alone
 """
 
 import torch
@@ -24,9 +24,9 @@ class SharedNorm(nn.Module):
 
 def load(model, found):
     state = found.get(dist.get_rank())
-    if state is not None:
+    if state is not None:  # cause
         model.load_state_dict(state, strict=False)
-        model[1].eval()  # cause # right: pass
+        model[1].eval()  # right: pass
 
 
 def main():
