@@ -57,8 +57,10 @@ def _has(between: tuple[float, float], value: float) -> bool:
     return between[0] <= value <= between[1]
 
 
-def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int]) -> HeldOutStep:
-    """Return what the plan says of a row, of a model that states what its code holds."""
+def read_row(
+    row: dict[str, Any], models: dict[str, Any], code: dict[str, int]
+) -> tuple[Decoder, Candidate]:
+    """Return the model and the way of a row; the model states what its code holds."""
     sizes = {name: row.get(name, 1) for name in WAYS}
     way = Candidate(
         **sizes,
@@ -68,14 +70,19 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int])
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
     changed = {name: row[name] for name in ("sequence",) if name in row}
-    model = Decoder(batch=batch, **{**models[row["model"]], **changed, **code})
+    return Decoder(batch=batch, **{**models[row["model"]], **changed, **code}), way
+
+
+def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int]) -> HeldOutStep:
+    """Return what the plan says of a row."""
+    model, way = read_row(row, models, code)
     machine = topology(row["machine"])
     assert machine.gpu is not None
     with tempfile.TemporaryDirectory() as folder:
         found = weigh_candidate(model, way, machine, machine.gpu, Path(folder))
     own = model.batch * model.sequence / way.ranks
     took, least = found.forecast, model.hold_least().load(way, machine.gpu).held
-    allocator, gib = memory_interval(), 2**30
+    allocator, gib = memory_interval(is_planned=True), 2**30
     return HeldOutStep(
         name=f"{row['model']}, {way.name}, {row['machine']}",
         tokens=row.get("tokens"),
@@ -83,7 +90,7 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int])
         between=(own / took.high * 1e6, own / took.low * 1e6),
         memory=row.get("memory"),
         reserved=(least * allocator.low / gib, found.held * allocator.high / gib),
-        verdict=tell_fit(found.held, machine.memory, least),
+        verdict=tell_fit(found.held, machine.memory, least, is_planned=True),
         is_oom=row.get("oom", False),
     )
 

@@ -72,7 +72,7 @@ def test_a_forecast_has_its_interval_or_says_that_it_has_none(
 def test_a_plan_has_an_interval_for_each_step_and_for_its_memory(tmp_path: Path) -> None:
     found = shown(tmp_path, COMPARED, "plan")
     assert "of 80 %" in found
-    assert "for 80 % of such steps an allocator reserves 1.05 to 1.35 times this memory" in found
+    assert "for 80 % of such steps an allocator reserves 1.05 to 1.48 times this memory" in found
     assert "80 % of such steps took" in shown(tmp_path, COMPARED, "plan_json")
 
 
@@ -105,6 +105,10 @@ def test_memory_was_never_compared_or_has_what_an_allocator_reserves(tmp_path: P
 def test_80_percent_of_published_memory_is_within_its_interval() -> None:
     found = memory_interval()
     with (COMPARED_ROWS / "memory.csv").open(encoding="utf-8", newline="") as file:
-        ratios = [float(row["measured"]) / float(row["forecast"]) for row in csv.DictReader(file)]
+        ratios = [
+            float(row["measured"]) / float(row["forecast"])
+            for row in csv.DictReader(file)
+            if row["form"] == "recorded"
+        ]
     assert 0.8 <= sum(found.low <= each <= found.high for each in ratios) / len(ratios) < 1
     assert found.high / found.low < 1.6

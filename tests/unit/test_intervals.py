@@ -11,7 +11,7 @@ import yaml
 from msgspec.structs import replace
 from sampling import sampled
 
-from benchmarks import held_out
+from benchmarks import held_out, held_out_steps
 from benchmarks import residuals as written
 from benchmarks.folds import coverage, fitted, folds, measured_rows
 from benchmarks.planned_steps import ROWS as PUBLISHED
@@ -25,9 +25,12 @@ from torch_scenarios.cost.intervals import (
     TABLE,
     ComparedRow,
     find_interval,
+    find_memory_interval,
     find_step_interval,
     form_interval,
     interval,
+    memories,
+    memory_interval,
     planned_steps,
     step_interval,
     steps,
@@ -124,6 +127,44 @@ def test_80_percent_of_planned_steps_of_projects_left_out_are_in_their_interval(
     inside = [each for rows in by_project.values() for each in rows]
     assert 0.8 <= np.mean(inside) < 1
     assert 0.8 <= np.mean([np.mean(rows) for rows in by_project.values()]) < 1
+
+
+def test_80_percent_of_planned_memory_of_projects_left_out_is_in_its_interval() -> None:
+    by_project: dict[str, list[bool]] = {}
+    for row in memories():
+        if row.is_planned:
+            others = [each for each in memories() if each.group != row.group]
+            found = find_memory_interval(others, is_planned=True)
+            by_project.setdefault(row.group, []).append(row.is_in(found))
+    assert len(by_project) >= 5
+    inside = [each for rows in by_project.values() for each in rows]
+    assert 0.8 <= np.mean(inside) < 1
+    assert memory_interval(is_planned=True).high < 1.6  # nor so wide that it says nothing
+
+
+def test_planned_memory_is_what_a_plan_says_of_the_published_steps() -> None:
+    document = yaml.safe_load(held_out_steps.ROWS.read_text(encoding="utf-8"))
+    published = {}
+    for name, about in document["sets"].items():
+        for row in about["rows"]:
+            model, way = held_out_steps.read_row(row, document["models"], about.get("code", {}))
+            gpu = topology(row["machine"]).gpu
+            assert gpu is not None
+            if "memory" in row:
+                loads = [each.load(way, gpu) for each in (model, model.hold_least())]
+                key = name, f"{row['model']}, {way.name}", float(row["memory"])
+                published[key] = [round(each.held / 2**30, 1) for each in loads]
+    with (COMPARED / "memory.csv").open(encoding="utf-8", newline="") as file:
+        planned = [row for row in csv.DictReader(file) if row["form"] == "planned"]
+    kept = {
+        (row["set"], row["step"], float(row["measured"])): [
+            float(row["forecast"]),
+            float(row["least"]),
+        ]
+        for row in planned
+    }
+    assert len(kept) == len(planned) > 40
+    assert kept == published
 
 
 def test_planned_steps_are_compared_with_planned_ones() -> None:

@@ -312,7 +312,7 @@ def test_no_step_that_was_trained_is_too_large_unless_the_page_says_why() -> Non
             each.load(row.way, machine.gpu).held for each in (row.model, row.model.hold_least())
         )
         assert least <= held
-        verdicts[name] = tell_fit(held, machine.memory, least)
+        verdicts[name] = tell_fit(held, machine.memory, least, is_planned=True)
     assert len(verdicts) > 150
     large = {name for name, verdict in verdicts.items() if verdict == "TOO LARGE"}
     assert large == {

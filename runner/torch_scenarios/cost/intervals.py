@@ -151,17 +151,64 @@ def _read_steps(name: str, form: str = "") -> Iterator[ComparedStep]:
                 yield ComparedStep(row["kind"], row["gpu"], log(ratio), row["set"])
 
 
+class ComparedMemory(Struct, frozen=True):
+    """The memory of a step in GiB: what was reserved, and its tensors, of a `group` of rows.
+
+    The tensors of a recorded step are known. Those of a planned one are formulas; `least` has those
+    of the code that holds least, where it is not known which code it was.
+    """
+
+    measured: float
+    forecast: float
+    least: float
+    group: str
+    is_planned: bool
+
+    def is_in(self, found: Interval) -> bool:
+        """Whether an interval has it."""
+        return self.least * found.low <= self.measured <= self.forecast * found.high
+
+
 @cache
-def memory_interval() -> Interval:
-    """Return what an allocator reserves for a step of training, of what its tensors are."""
-    sets: dict[str, list[tuple[float, float]]] = {}
+def memories() -> tuple[ComparedMemory, ...]:
+    """Return what others reserved for steps of training."""
     with (COMPARED / "memory.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            ratio = float(row["measured"]) / float(row["forecast"])
-            sets.setdefault(row["set"], []).append((1.0, log(ratio)))
+        return tuple(
+            ComparedMemory(
+                float(row["measured"]),
+                float(row["forecast"]),
+                float(row["least"]),
+                row["set"],
+                row["form"] == PLANNED,
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+@cache
+def memory_interval(*, is_planned: bool = False) -> Interval:
+    """Return what an allocator reserves for a step of training, of what its tensors are."""
+    return find_memory_interval(memories(), is_planned=is_planned)
+
+
+def find_memory_interval(rows: Iterable[ComparedMemory], *, is_planned: bool) -> Interval:
+    """Return the interval that some steps give, of which one at least is a recorded one.
+
+    Formulas are further off than recorded tensors: code holds more. That it may hold less is in
+    what the leanest code holds, so that the least is what an allocator adds to known tensors.
+    """
+    sets: dict[str, list[tuple[float, float]]] = {}
+    recorded: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        ratio = (1.0, log(row.measured / row.forecast))
+        sets.setdefault(row.group, []).append(ratio)
+        if not row.is_planned:
+            recorded.setdefault(row.group, []).append(ratio)
+    least = _expect(recorded, OF_MEMORY, is_alike=True)
     found = _expect(sets, OF_MEMORY, is_alike=True)
+    assert least is not None
     assert found is not None
-    return found
+    return replace(found, low=least.low) if is_planned else least
 
 
 #: how the tag of a planned step begins that says how many bytes it holds by the code that holds
@@ -179,18 +226,20 @@ def find_least(held: float, tags: Iterable[str]) -> float:
 FITS, TIGHT, TOO_LARGE = "FITS", "TIGHT", "TOO LARGE"
 
 
-def tell_fit(held: float, memory: float, least: float | None = None) -> str:
+def tell_fit(
+    held: float, memory: float, least: float | None = None, *, is_planned: bool = False
+) -> str:
     """Return whether so many bytes have room for what is held, and what an allocator adds to that.
 
     `least` is held by the code that holds least, where it is not known which code it is: a step is
-    TOO LARGE where that has no room.
+    TOO LARGE where that has no room. The tensors of a planned step are formulas, and further off.
 
     >>> [tell_fit(held * 2**30, 80 * 2**30) for held in (50, 70, 79)]
     ['FITS', 'TIGHT', 'TOO LARGE']
     >>> tell_fit(90 * 2**30, 80 * 2**30, least=60 * 2**30)
     'TIGHT'
     """
-    reserved = memory_interval()
+    reserved = memory_interval(is_planned=is_planned)
     if held * reserved.high <= memory:
         return FITS
     low = (held if least is None else least) * reserved.low

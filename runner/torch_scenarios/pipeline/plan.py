@@ -76,7 +76,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
 
     def json(self, model: Decoder) -> dict[str, Any]:
         """Return it as JSON has it."""
-        reserved = memory_interval()
+        reserved = memory_interval(is_planned=True)
         return {
             "file": str(self.path),
             "stages": self.way.stages,
@@ -160,13 +160,15 @@ def plan(
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
     least = model.hold_least()
-    verdicts = {way: tell_fit(model.load(way, gpu).held, machine.memory) for way in ways}
+    verdicts = {
+        way: tell_fit(model.load(way, gpu).held, machine.memory, is_planned=True) for way in ways
+    }
     fitting = [way for way in ways if verdicts[way] != TOO_LARGE]
     open_ways = [
         way
         for way in ways
         if verdicts[way] == TOO_LARGE
-        and tell_fit(least.load(way, gpu).held, machine.memory) != TOO_LARGE
+        and tell_fit(least.load(way, gpu).held, machine.memory, is_planned=True) != TOO_LARGE
     ]
     times = CollectiveTimes(machine, ranks)
     estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
@@ -231,7 +233,7 @@ def weigh_candidate(
         path=path,
         held=held,
         least=least,
-        verdict=tell_fit(held, machine.memory, least),
+        verdict=tell_fit(held, machine.memory, least, is_planned=True),
         forecast=found,
         bottleneck=bottleneck,
         bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
@@ -339,7 +341,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         f"{ways} the model, {found.too_large} of them {large}{other}; "
         f"{len(found.steps)} {were} proved and weighed"
     )
-    reserved = memory_interval()
+    reserved = memory_interval(is_planned=True)
     products = {step.way.products for step in found.steps}
     kernels = f"kernels are formulas, in {' and '.join(products)}"
     ratios = _list_ratios(PLANNED)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
 from torch_scenarios.cost.intervals import (
     FITS,
+    PLANNED,
     TIGHT,
     TOO_LARGE,
     find_least,
@@ -305,7 +306,7 @@ def _is_reckoned(footprint: Footprint | None) -> bool:
 
 
 def _memory(
-    footprint: Footprint, topology: Topology, tags: Iterable[str]
+    footprint: Footprint, topology: Topology, tags: Collection[str]
 ) -> tuple[str, dict[str, Any]]:
     """Return what a rank holds in the program's tensors, and whether the machine has as much.
 
@@ -322,10 +323,11 @@ def _memory(
     if not _is_reckoned(footprint):
         fits = "fits" if found["fits"] else "does not fit"
         return f"{words}{fits} (never compared with a measurement)", found
-    reserved = memory_interval()
+    is_planned = PLANNED in tags
+    reserved = memory_interval(is_planned=is_planned)
     least = find_least(held, tags)
     low, high = least * reserved.low, held * reserved.high
-    verdict = tell_fit(held, topology.memory, least)
+    verdict = tell_fit(held, topology.memory, least, is_planned=is_planned)
     found |= {"fits": verdict != TOO_LARGE, "tight": verdict == TIGHT}
     found["reserved_bytes"] = [low, high]
     words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
