@@ -25,11 +25,10 @@ from torch_scenarios.record.evidence.reasons import explain_places
 from torch_scenarios.record.evidence.stack import (
     RankStack,
     StackFrame,
-    find_in_stacks,
     read_stacks,
-    value_lines,
     write_stack,
 )
+from torch_scenarios.record.evidence.stack.position import find_in_stacks, value_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,12 +21,11 @@ from torch_scenarios.record.analysis import find_script, judge_records
 from torch_scenarios.record.evidence import process
 from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.evidence.process import RunningRank
-from torch_scenarios.record.evidence.stack import (
-    RankStack,
+from torch_scenarios.record.evidence.stack import RankStack, write_stack
+from torch_scenarios.record.evidence.stack.position import (
     find_in_stacks,
     position_lines,
     value_lines,
-    write_stack,
 )
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text

@@ -35,11 +35,10 @@ from torch_scenarios.record.evidence.job_log import (
     watchdog,
 )
 from torch_scenarios.record.evidence.job_log.log import MOST_LINE, MOST_PREFIX, WORLD_RANK, JobLog
-from torch_scenarios.record.evidence.stack import (
+from torch_scenarios.record.evidence.stack import read_faults, read_stacks
+from torch_scenarios.record.evidence.stack.position import (
     find_in_stacks,
     position_lines,
-    read_faults,
-    read_stacks,
     value_lines,
 )
 from torch_scenarios.record.format import read_bounded, refusal

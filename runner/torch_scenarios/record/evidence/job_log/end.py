@@ -10,7 +10,7 @@ from torch_scenarios.record.evidence.job_log import barrier, mismatch
 from torch_scenarios.record.evidence.job_log.error import WAITED, is_own_error
 from torch_scenarios.record.evidence.job_log.log import JobLog, make_finding, read_rank
 from torch_scenarios.record.evidence.job_log.printed_error import read_error
-from torch_scenarios.record.evidence.stack import find_in_stacks
+from torch_scenarios.record.evidence.stack.position import find_in_stacks
 from torch_scenarios.record.format import signal_name
 from torch_scenarios.verdict import Finding
 

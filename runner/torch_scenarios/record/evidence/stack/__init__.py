@@ -1,14 +1,7 @@
-"""Python stacks of ranks that hang -> which call each is in, and who is not where the others wait.
+"""Python stacks of ranks: the frames of each, and which call of torch.distributed it is in.
 
-A stack says where a rank is now, and nothing of what it did before. So what is found is about
-places: ranks of one job that wait in different calls, or a rank that is in none::
-
-    rank 0   barrier (train.py:21)
-    rank 1   all_reduce (train.py:14)   <- still in the loop at train.py:12
-    rank 2   time.sleep (data.py:88)    <- in no call of torch.distributed
-
-Stacks are read as py-spy writes them, as text or JSON, and as Python's faulthandler does. They are
-data of a stranger.
+They are read as py-spy writes them, as text or JSON, and as Python's faulthandler does, and are
+data of a stranger. What is wrong by them is in `position`.
 """
 
 from __future__ import annotations
@@ -16,24 +9,17 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path, PurePath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
-from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.script import closed_scripts
-from torch_scenarios.record.format import MESSAGES, RankRecord, ScriptPlace, read_bounded
+from torch_scenarios.record.format import RankRecord, ScriptPlace, read_bounded
 from torch_scenarios.record.recorder import is_foreign
-from torch_scenarios.verdict import Finding
-from torch_scenarios.verdict.finding import ranks_text, values_text
 
 #: frames of a stack that are kept, characters of a name
 MOST_FRAMES, MOST_NAME = 200, 300
-#: variables that are shown, and values of each
-MOST_LINES = 4
 #: stacks of one reading
 MOST_STACKS = 65_536
 
@@ -46,7 +32,7 @@ _WRAPPERS = re.compile(r"<module>|wrapper|_exception_logger|_time_logger|<lambda
 #: where DDP communicates by C++: its constructor, and its forward, which makes its buckets anew
 _DDP = "torch/nn/parallel/distributed.py"
 #: for a message: the argument that names its other end, how that is said, and what answers it
-_ENDS = {"send": ("dst", "to", "recv"), "recv": ("src", "from", "send")}
+ENDS = {"send": ("dst", "to", "recv"), "recv": ("src", "from", "send")}
 #: hooks by which FSDP communicates, in words
 _PHASES = {
     "_pre_forward": "the forward of FSDP",
@@ -170,7 +156,7 @@ class RankStack(Struct, frozen=True, kw_only=True):
     @property
     def peer(self) -> int | None:
         """The rank that it sends to or receives from; None where that is not known, or any."""
-        name = _ENDS.get(self.call, ("",))[0]
+        name = ENDS.get(self.call, ("",))[0]
         found = (dict(each.values).get(name) for each in self.frames if each.name == self.call)
         value = next(found, None)
         return int(value) if value is not None and value.isdigit() else None
@@ -448,209 +434,3 @@ def write_stack(stack: RankStack) -> Iterator[str]:
         if each.values:
             yield "        Locals:"
             yield from (f"            {name}: {value}" for name, value in each.values)
-
-
-def position_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
-    """Return where the ranks are; ranks at one place are one line."""
-    alike: dict[str, list[int]] = {}
-    for rank, stack in sorted(stacks.items()):
-        alike.setdefault(position_of(stack, folder), []).append(rank)
-    return [f"{ranks_text(ranks)}: {words}" for words, ranks in alike.items()]
-
-
-def position_of(stack: RankStack, folder: str = "") -> str:
-    """Return where a rank is, in words: its call and line, or that it is in none."""
-    where = stack.place.short(folder) or "no line of the script"
-    if stack.call:
-        return f"in {_tell_call(stack)} ({where})"
-    inner = stack.frames[0]
-    if inner in stack.own:
-        return f"in no call of torch.distributed, at {where}"
-    name = f"{inner.name}, {PurePath(inner.filename).name}:{inner.line}"
-    return f"in no call of torch.distributed, at {where} (in {name})"
-
-
-def _tell_call(stack: RankStack) -> str:
-    """Return the call that a rank is in, with the rank that it sends to or receives from."""
-    if stack.peer is None:
-        return stack.call
-    return f"{stack.call} {_ENDS[stack.call][1]} rank {stack.peer}"
-
-
-def value_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
-    """Return the numbers that differ between ranks in one function of the script, the outermost.
-
-    A variable that has the number of its rank on each says nothing.
-    """
-    own = {rank: [*reversed(stack.own)] for rank, stack in sorted(stacks.items())}
-    if len(own) < 2:
-        return []
-    for frames in zip(*own.values(), strict=False):
-        if len({(each.filename, each.name) for each in frames}) > 1:
-            break
-        held = [dict(each.values) for each in frames]
-        lines = []
-        for name in held[0]:
-            values = {rank: each.get(name, "") for rank, each in zip(own, held, strict=True)}
-            if len({*values.values()}) < 2 or "" in values.values():
-                continue
-            if all(value == str(rank) for rank, value in values.items()):
-                continue
-            where = ScriptPlace(frames=((frames[0].filename, frames[0].line, ""),)).short(folder)
-            lines.append(f"`{name}` is {values_text(values, MOST_LINES)} ({where})")
-        if lines:
-            return lines[:MOST_LINES]
-    return []
-
-
-def find_in_stacks(
-    stacks: Mapping[int, RankStack], folder: str = "", *, parses: bool = True
-) -> list[Finding]:
-    """Return what is wrong by where ranks are: one is in no call, or they are in different ones.
-
-    `parses` says whether the files that they name are of this machine and may be read.
-    """
-    waiting = {rank: each for rank, each in stacks.items() if each.call}
-    outside = [rank for rank in stacks if rank not in waiting]
-    if cycle := _find_cycle(waiting):
-        return [_report_cycle({rank: waiting[rank] for rank in cycle}, folder)]
-    if waiting and outside:
-        return [_report_outside(stacks, waiting, outside, folder, parses=parses)]
-    places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
-    if (lone := _find_lone_message(waiting)) is not None:
-        return [_report_message(*lone, folder, parses=parses)]
-    if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
-        return []
-    return [_report_apart(waiting, folder, parses=parses)]
-
-
-def _find_cycle(waiting: Mapping[int, RankStack]) -> list[int]:
-    """Return ranks each of which waits in a message for the next, which is in no answer to it."""
-    for start in waiting:
-        chain = [start]
-        while (peer := _next_of(waiting, chain[-1])) is not None and peer not in chain:
-            chain.append(peer)
-        if peer is not None and len(cycle := chain[chain.index(peer) :]) > 1:
-            return cycle
-    return []
-
-
-def _next_of(waiting: Mapping[int, RankStack], rank: int) -> int | None:
-    """Return for which rank another one waits in a message that the first does not answer now."""
-    own = waiting.get(rank)
-    other = waiting.get(own.peer) if own is not None and own.peer is not None else None
-    if own is None or other is None:
-        return None
-    is_answer = other.call == _ENDS[own.call][2] and other.peer in {rank, None}
-    return None if is_answer else other.rank
-
-
-def _report_cycle(cycle: Mapping[int, RankStack], folder: str) -> Finding:
-    calls = {each.call for each in cycle.values()}
-    fix = "put the calls in an order in which each `send` meets its `recv`."
-    if len(calls) == 1:
-        first = _ENDS[next(iter(calls))][2]
-        fix = (
-            f"let one of them call `{first}` first, such as every other rank; or make both calls "
-            "in one `batch_isend_irecv`."
-        )
-    return Finding(
-        witness="program",
-        code="circular_wait",
-        prose=f"{ranks_text(sorted(cycle))} wait for each other in messages, each for the next one",
-        notes=tuple(
-            Clause(f"rank {rank} is {position_of(each, folder)}") for rank, each in cycle.items()
-        ),
-        ranks=tuple(sorted(cycle)),
-        fix=fix,
-    )
-
-
-def _find_lone_message(waiting: Mapping[int, RankStack]) -> tuple[RankStack, RankStack] | None:
-    """Return a rank that waits in a message, and the one that it waits for, in a collective."""
-    for rank, own in waiting.items():
-        peer = _next_of(waiting, rank)
-        if peer is not None and waiting[peer].call not in MESSAGES:
-            return own, waiting[peer]
-    return None
-
-
-def _report_message(own: RankStack, peer: RankStack, folder: str, *, parses: bool) -> Finding:
-    from torch_scenarios.record.evidence.reasons import explain_places
-
-    sides = [([each.rank], each.place.frames) for each in (own, peer)]
-    reason = explain_places(sides, folder) if parses else None
-    answer = _ENDS[own.call][2]
-    notes = [Clause(f"rank {each.rank} is {position_of(each, folder)}") for each in (own, peer)]
-    return Finding(
-        witness="program",
-        code=f"unmatched_{own.call}",
-        prose=f"rank {own.rank} waits in {_tell_call(own)}, which is in {_tell_call(peer)}",
-        notes=(*((reason[0],) if reason is not None else ()), *notes),
-        ranks=tuple(sorted((own.rank, peer.rank))),
-        fix=f"let rank {peer.rank} call `{answer}` {_ENDS[answer][1]} rank {own.rank} before it "
-        f"enters `{peer.call}`, or leave the `{own.call}` out.",
-    )
-
-
-def _report_outside(
-    stacks: Mapping[int, RankStack],
-    waiting: Mapping[int, RankStack],
-    outside: Sequence[int],
-    folder: str,
-    *,
-    parses: bool,
-) -> Finding:
-    from torch_scenarios.record.evidence.reasons import explain_wait, find_polls
-
-    notes = [
-        Clause(f"{ranks_text([rank])} is {position_of(stacks[rank], folder)}")
-        for rank in outside[:8]
-    ]
-    with nullcontext() if parses else closed_scripts():
-        waits = {
-            rank: found
-            for rank in outside[:8]
-            if (found := explain_wait(stacks[rank].frames, "", folder)) is not None
-        }
-        others = {rank: stacks[rank].place.frames for rank in outside[:8] if rank not in waits}
-        polls = find_polls(others, {}, folder)
-    notes += [Clause(f"rank {rank} waits {words}") for rank, (words, _) in waits.items()]
-    notes += map(Clause, polls)
-    fixes = list(dict.fromkeys(fix for _, fix in waits.values()))
-    notes += [Clause(f"others wait: {line}") for line in position_lines(waiting, folder)[:8]]
-    verb = "is" if len(outside) == 1 else "are"
-    return Finding(
-        witness="program",
-        code="missing_participant",
-        prose=f"{ranks_text(list(outside))} {verb} in no call, and the others wait",
-        notes=tuple(notes),
-        ranks=tuple(outside),
-        fix=fixes[0]
-        if fixes
-        else (
-            f"look at what {ranks_text(list(outside))} does there: the others go on after it "
-            "enters the same call."
-        ),
-    )
-
-
-def _report_apart(waiting: Mapping[int, RankStack], folder: str, *, parses: bool) -> Finding:
-    from torch_scenarios.record.evidence.reasons import explain_places
-
-    sides: dict[tuple[tuple[str, int, str], ...], list[int]] = {}
-    for rank, each in sorted(waiting.items()):
-        sides.setdefault(each.place.frames, []).append(rank)
-    ordered = sorted(((who, at) for at, who in sides.items()), key=lambda each: len(each[0]))
-    reason = explain_places(ordered, folder) if parses else None
-    notes = [Clause(line) for line in position_lines(waiting, folder)[:8]]
-    return Finding(
-        witness="program",
-        code="call_mismatch",
-        prose="ranks wait in different calls, and none of them can go on",
-        notes=(*((reason[0],) if reason is not None else ()), *notes),
-        ranks=tuple(sorted(waiting)),
-        fix=reason[1]
-        if reason is not None
-        else "let every rank make the same calls of a group in the same order.",
-    )
