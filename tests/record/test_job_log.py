@@ -133,6 +133,26 @@ def test_the_error_of_the_script_comes_before_those_that_it_caused(tmp_path: Pat
     assert "DistBackendError" not in found.output
 
 
+def test_a_traceback_without_a_rank_is_read(tmp_path: Path) -> None:
+    torch = "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    log = "epoch 3\nTraceback (most recent call last):\n"
+    log += '  File "/job/train.py", line 41, in main\n    dist.all_reduce(loss)\n'
+    log += f'  File "{torch}", line 2806, in all_reduce\n    work.wait()\n'
+    log += "RuntimeError: Connection closed by peer [10.0.0.1]:20911\n"
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "the rank of this log raises RuntimeError: Connection closed by peer" in found.output
+    assert "(train.py:41)" in found.output
+    assert "fix: it waited in `all_reduce` for another rank" in found.output
+
+
+def test_the_traceback_of_a_launcher_is_no_error_of_a_rank(tmp_path: Path) -> None:
+    log = watchdog(0, 7, "ALLREDUCE") + "Traceback (most recent call last):\n"
+    log += '  File "/usr/bin/torchrun", line 8, in <module>\n'
+    log += "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+    assert "ChildFailedError" not in judged(tmp_path, log).output
+
+
 def test_the_name_of_a_file_is_no_loss_of_another_rank(tmp_path: Path) -> None:
     log = "[rank0]: Traceback (most recent call last):\n"
     log += '[rank0]:   File "/job/train.py", line 9, in main\n'
@@ -672,7 +692,7 @@ UNUSED = (
         (
             ERROR_FILE,
             "error.json",
-            ["the rank of this file raises RuntimeError: no rows (train.py"],
+            ["the rank of this log raises RuntimeError: no rows (train.py"],
         ),
         (ROOT_CAUSE, "job.log", ["rank 7 raises StopIteration (train.py:88)"]),
         (

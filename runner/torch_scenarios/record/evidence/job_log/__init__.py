@@ -35,6 +35,7 @@ from torch_scenarios.record.evidence.job_log import (
     watchdog,
 )
 from torch_scenarios.record.evidence.job_log.log import MOST_LINE, MOST_PREFIX, WORLD_RANK, JobLog
+from torch_scenarios.record.evidence.job_log.printed_error import read_error
 from torch_scenarios.record.evidence.stack import read_faults, read_stacks
 from torch_scenarios.record.evidence.stack.position import (
     find_in_stacks,
@@ -58,10 +59,12 @@ def read_job_log(path: Path) -> JobLog:
     log = JobLog(
         stacks={**read_faults(lines), **read_stacks(lines)},
         communicators=[*ras.read_communicators(content, lines)],
-        file_error=error.read_error_file(content),
+        unnamed=error.read_error_file(content),
     )
     for kind in (end, error, watchdog, barrier, mismatch, connection):
         kind.read(lines, log)
+    if log.is_empty:  # else a bare traceback may be that of a launcher
+        log.unnamed = read_error(lines)
     if log.is_empty:
         words = (
             "nothing that is known is in it: no line of NCCL's watchdog, table of torchrun, stack "

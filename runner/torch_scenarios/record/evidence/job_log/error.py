@@ -150,9 +150,9 @@ def is_own_error(log: JobLog, rank: int) -> bool:
 
 def find(log: JobLog) -> Iterator[Finding]:
     """Yield what ranks have raised of their own; what the first rank to end raised comes first."""
-    if log.file_error is not None:
-        words = f"the rank of this file raises {log.file_error}"
-        yield make_finding("outcome_differs", words, [], fix=_advice(log.file_error))
+    if log.unnamed is not None:
+        words = f"the rank of this log raises {log.unnamed}"
+        yield make_finding("outcome_differs", words, [], fix=_advice(log.unnamed))
     own = sorted(rank for rank in log.errors if is_own_error(log, rank))
     for rank in sorted(own, key=lambda each: each != log.first_end):
         yield from _tell(log, rank)
@@ -176,4 +176,12 @@ def _tell(log: JobLog, rank: int) -> Iterator[Finding]:
 
 def _advice(error: PrintedError) -> str:
     """Return what to do about an error; nothing for one of the script's own."""
-    return next((advice for pattern, advice in _ADVICE if pattern.search(error.words)), "")
+    found = next((advice for pattern, advice in _ADVICE if pattern.search(error.words)), "")
+    if found or WAITED.search(error.words) is None:
+        return found
+    call = RankStack(rank=0, frames=error.frames).call
+    where = f"in `{call}` " if call else ""
+    return (
+        f"it waited {where}for another rank, which ended before or never came: look at the logs of "
+        "the others first."
+    )

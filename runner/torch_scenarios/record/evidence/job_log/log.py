@@ -68,8 +68,8 @@ class JobLog(Struct, kw_only=True):
     called: dict[int, RankStack] = field(default_factory=dict)
     #: the numbers of parameters whose gradient DDP has waited for
     unused: dict[int, str] = field(default_factory=dict)
-    #: what the rank of torchrun's file of an error has raised
-    file_error: PrintedError | None = None
+    #: what a rank has raised whose number nothing says, in a traceback or torchrun's error file
+    unnamed: PrintedError | None = None
     #: the store that a rank has not reached: its host and port, and for how many seconds
     unreached: tuple[str, int, float] | None = None
     #: a port that another process listens on
@@ -88,7 +88,7 @@ class JobLog(Struct, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether nothing that is known was in it."""
-        others = (self.local_end, self.file_error, self.unreached, self.taken)
+        others = (self.local_end, self.unnamed, self.unreached, self.taken)
         return not (self.ranks or self.communicators or any(others))
 
     @property
