@@ -723,13 +723,7 @@ def _makes_loader(at: tuple[str, int]) -> bool:
 def _tell_rows(parted: DecidedParting, at: Frames) -> str:
     """Return the lines behind what a loader is given that read what a rank has for itself."""
     for file, line, _ in at:
-        source = script_at(file)
-        calls = [
-            each
-            for each in ast.walk(source.tree if source is not None else ast.Module([], []))
-            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
-        ]
-        lines = [*dict.fromkeys(_traced(source, calls, line))] if source is not None else []
+        lines = _trace_calls(script_at(file), line)
         own = next((each for each in lines if each[0].asks_rank(each[1])), None)
         if own is not None:
             shown = [
@@ -738,6 +732,20 @@ def _tell_rows(parted: DecidedParting, at: Frames) -> str:
             ]
             return f"; what it is given comes from {', and that from '.join(shown)}"
     return ""
+
+
+def _trace_calls(source: Script | None, line: int) -> list[tuple[Script, int]]:
+    """Return the lines, in its own script, that what the calls of a line are given comes from."""
+    if source is None:
+        return []
+    given = [
+        value
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
+        for value in (*call.args, *(each.value for each in call.keywords))
+    ]
+    lines = (each for value in given for each in source.traces(value, line))
+    return [*dict.fromkeys(each for each in lines if each[0] is source)]
 
 
 def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int]) -> Reason:
@@ -777,14 +785,9 @@ def _find_filling(
     """Return the `if` that ranks decide otherwise in the sampler or data that a loader is given."""
     for file, line, _ in at:
         source = script_at(file)
-        calls = [
-            each
-            for each in ast.walk(source.tree if source is not None else ast.Module([], []))
-            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
-        ]
-        if source is None or not calls:
+        if source is None:
             continue
-        lines = [line, *(number for script, number in _traced(source, calls, line))]
+        lines = [line, *(number for _, number in _trace_calls(source, line))]
         names = {name for number in lines for name in source.called(number)}
         spans = [
             (each.lineno, each.end_lineno or 0)
@@ -808,13 +811,6 @@ def _find_filling(
 def _share(tally: Tally) -> float:
     """Return how often a condition was true, of all times that it was asked."""
     return tally.yes / ((tally.yes + tally.no) or 1)
-
-
-def _traced(source: Script, calls: Sequence[ast.Call], line: int) -> Iterator[tuple[Script, int]]:
-    """Yield the lines that what calls are given comes from, in their own script."""
-    for call in calls:
-        for value in (*call.args, *(each.value for each in call.keywords)):
-            yield from (each for each in source.traces(value, line) if each[0] is source)
 
 
 def find_taken(
