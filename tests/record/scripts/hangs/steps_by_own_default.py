@@ -2,7 +2,8 @@
 
 Ranks: 2
 Told: the loop `for step in range(self.config.steps)`
-Told: `self.config.steps` comes from `parser.add_argument("--steps", type=int, default=len(own_files()))`
+Told: which depends on `parser.add_argument("--steps", type=int, default=len(own_files()))`
+Told: and that from `return ["a", "b", "c", "d"][int(os.environ["RANK"]) :]`
 Told: fix: give every rank the same number of turns
 """
 

@@ -1,7 +1,7 @@
 """A thread of each rank waits for a key that is set under another name.
 
 Ranks: 2
-Told: wait for the key `stop` of the store
+Told: for the key `stop` of the store
 Told: which no rank sets; set are `halt` by rank 0
 """
 

@@ -27,6 +27,7 @@ from torch_scenarios.record.evidence.script import find_one_call, script_at
 from torch_scenarios.record.evidence.stack import (
     StackFrame,
     has_all_threads,
+    is_at_end,
     printed_place,
     put_own_first,
     read_stack,
@@ -257,7 +258,7 @@ def find_endless(
             or (program == ALONE and ALONE in words)
             or (record.lost and wait is not None)
             or (program and program in words and (JOINS in program or FILLS in program))
-            or (record.error is not None and _is_at_end(whole))
+            or (record.error is not None and is_at_end(read_stack(whole)))
             or _explain_keys(records, {rank: whole}, folder)
         ):
             found.append(rank)
@@ -287,14 +288,6 @@ def _explain_keys(
     return keys or (explain_key(records, known, folder, inner) if inner else [])
 
 
-def _is_at_end(stack: str) -> bool:
-    """Whether the program of a rank is over, and Python waits for its threads."""
-    return any(
-        each.name == "_shutdown" and each.filename.endswith("threading.py")
-        for each in read_stack(stack)
-    )
-
-
 def _explain_staying(
     stacks: Mapping[int, str], records: Mapping[int, RankRecord], folder: str
 ) -> list[str]:
@@ -302,7 +295,7 @@ def _explain_staying(
     lines = []
     for rank, stack in sorted(stacks.items()):
         record = records.get(rank)
-        if record is None or not record.staying or not _is_at_end(stack):
+        if record is None or not record.staying or not is_at_end(read_stack(stack)):
             continue
         thread = record.staying[-1]
         where = thread.started_at.short(folder)

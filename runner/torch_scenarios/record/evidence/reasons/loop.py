@@ -489,9 +489,11 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     words = f" (`{known[0]}`)" if len(known) == 1 else ""
     loops = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
     for node in (each for each in loops if each.lineno == line):
+        traced = [*source.traces(node.iter, line)]
+        options = [each for each in traced if ".add_argument(" in each[0].text(each[1])]
         asking = [
             (script, at)
-            for script, at in source.traces(node.iter, line)
+            for script, at in traced
             if script.asks_rank(at) and not script.keeps_rank(at)
             if f"{script.text(at)}, :{at}" not in known
         ]
@@ -499,9 +501,9 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
         is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
         behind = [
             f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
-            for script, at in asking[: 2 if is_made else 1]
+            for script, at in dict.fromkeys([*options[:1], *asking[: 2 if is_made else 1]])
         ]
-        if behind:
+        if asking:
             words = "" if _is_of_script(source, node.iter) else words
             return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
     return words

@@ -386,9 +386,11 @@ def read_stack(text: str) -> tuple[StackFrame, ...]:
 def put_own_first(text: str) -> str:
     """Return a stack of all threads with that first, as the main one, which runs the user's code.
 
-    A worker of Ray runs it in a thread, and its main thread waits for orders.
+    A worker of Ray runs it in a thread, and its main thread waits for orders. One whose program is
+    over stays first: it waits for the others.
     """
-    if any(not is_foreign(each.filename) for each in read_stack(text)):
+    main = read_stack(text)
+    if is_at_end(main) or any(not is_foreign(each.filename) for each in main):
         return text
     sections = text.split(_NEXT_THREAD)[1:]
     own = [
@@ -399,6 +401,11 @@ def put_own_first(text: str) -> str:
     if len(own) != 1:
         return text
     return "Stack (most recent call first):\n" + own[0].partition("\n")[2]
+
+
+def is_at_end(main: Sequence[StackFrame]) -> bool:
+    """Whether the program of a main thread is over, and Python waits for its other threads."""
+    return any(each.name == "_shutdown" and each.filename.endswith("threading.py") for each in main)
 
 
 def printed_place(text: str) -> ScriptPlace:
