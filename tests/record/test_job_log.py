@@ -146,6 +146,41 @@ def test_a_traceback_without_a_rank_is_read(tmp_path: Path) -> None:
     assert "fix: it waited in `all_reduce` for another rank" in found.output
 
 
+FAILED_ONE = """\
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: 15447)
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def test_a_bare_traceback_is_of_the_one_rank_that_failed(tmp_path: Path) -> None:
+    log = "Traceback (most recent call last):\n"
+    log += '  File "/job/train.py", line 2, in <module>\n    dist.init_process_group("gloo")\n'
+    log += "torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//0\n"
+    log += 'Traceback (most recent call last):\n  File "/usr/bin/torchrun", line 8, in <module>\n'
+    log += "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+    found = judged(tmp_path, log + FAILED_ONE.format(rank=1, code=1)).output
+    assert "rank 1 exits with code 1 before all others; it raised" in found
+    assert "DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//0 (train.py:2)" in found
+    assert "a rank did not come to `init_process_group` in that time" in found
+
+
+def test_bytes_that_gloo_does_not_expect_are_tensors_of_other_sizes(tmp_path: Path) -> None:
+    log = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    log += "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4. \n"
+    log += "[rank1]: Traceback (most recent call last):\n"
+    log += '[rank1]:   File "/job/train.py", line 21, in main\n'
+    log += "[rank1]: RuntimeError: Read error [127.0.0.1]:9123: Connection reset by peer\n"
+    found = judged(tmp_path, log + FAILED_ONE.format(rank=0, code=-6)).output
+    assert "ranks meet in one call of Gloo with tensors of other sizes: 8 bytes came where" in found
+    assert "rank 1 waited at train.py:21" in found
+    assert "SIGABRT" not in found
+
+
 def test_the_traceback_of_a_launcher_is_no_error_of_a_rank(tmp_path: Path) -> None:
     log = watchdog(0, 7, "ALLREDUCE") + "Traceback (most recent call last):\n"
     log += '  File "/usr/bin/torchrun", line 8, in <module>\n'

@@ -15,6 +15,7 @@ Each of these says a part::
     The client socket has timed out ... while trying to connect to (node1, 29500)  who is not there
     {"message": {"message": "...", "extraInfo": {"py_callstack": "..."}}}      torchrun's error file
     [Gloo] Rank 3 is connected to 1 peer ranks. Expected number ... is : 3         who is alone
+    enforce fail at pair.cc ... op.preamble.length <= op.nbytes. 8 vs 4        whose sizes differ
 
 A log is data of a stranger: it is read with a bound, as text of any bytes, and nothing that it
 names is opened.
@@ -35,7 +36,6 @@ from torch_scenarios.record.evidence.job_log import (
     watchdog,
 )
 from torch_scenarios.record.evidence.job_log.log import MOST_LINE, MOST_PREFIX, WORLD_RANK, JobLog
-from torch_scenarios.record.evidence.job_log.printed_error import read_error
 from torch_scenarios.record.evidence.stack import read_faults, read_stacks
 from torch_scenarios.record.evidence.stack.position import (
     find_in_stacks,
@@ -63,8 +63,8 @@ def read_job_log(path: Path) -> JobLog:
     )
     for kind in (end, error, watchdog, barrier, mismatch, connection):
         kind.read(lines, log)
-    if log.is_empty:  # else a bare traceback may be that of a launcher
-        log.unnamed = read_error(lines)
+    if not log.errors and log.unnamed is None:
+        error.read_unnamed(lines, log)
     if log.is_empty:
         words = (
             "nothing that is known is in it: no line of NCCL's watchdog, table of torchrun, stack "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import dedent
 
 from torch_scenarios.record.evidence.job_log import barrier, mismatch
-from torch_scenarios.record.evidence.job_log.error import WAITED, is_own_error
+from torch_scenarios.record.evidence.job_log.error import WAITED, advise, is_own_error
 from torch_scenarios.record.evidence.job_log.log import JobLog, make_finding, read_rank
 from torch_scenarios.record.evidence.job_log.printed_error import read_error
 from torch_scenarios.record.evidence.stack.position import find_in_stacks
@@ -93,7 +93,9 @@ def find(log: JobLog) -> Iterator[Finding]:
         code = log.ends[first]
         more = f"; it raised {log.errors[first]}" if first in log.errors else ""
         words = f"rank {first} {_tell_end(code)} before all others{more}"
-        yield make_finding("outcome_differs", words, [first], fix=_SIGNAL_ADVICE.get(code, ""))
+        raised = log.errors.get(first)
+        fix = _SIGNAL_ADVICE.get(code) or (advise(raised) if raised is not None else "")
+        yield make_finding("outcome_differs", words, [first], fix=fix)
     elif first is None and log.local_end is not None and not (log.errors or log.groups):
         local, code = log.local_end
         words = f"the rank with local rank {local} {_tell_end(code)} before all others"
@@ -109,6 +111,7 @@ def _has_cause(log: JobLog, rank: int) -> bool:
     words = log.errors[rank].words if rank in log.errors else ""
     return (
         (log.ends[rank] == -6 and any(rank in own for own in log.groups.values()))
+        or (log.ends[rank] == -6 and log.received is not None)
         or (len(log.mismatch) > 1 and mismatch.SAYS in words)
         or (bool(log.absent) and barrier.SAYS.search(words) is not None)
         or (WAITED.search(words) is not None and bool(find_in_stacks(log.stacks, parses=False)))

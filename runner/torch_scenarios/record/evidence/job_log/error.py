@@ -21,6 +21,7 @@ from torch_scenarios.record.evidence.job_log.printed_error import (
     PrintedError,
     make_error,
     read_error,
+    read_errors,
     read_frame,
 )
 from torch_scenarios.record.evidence.stack import RankStack, StackFrame
@@ -50,6 +51,13 @@ _ADVICE = (
         ),
     ),
     (
+        re.compile(r"wait timeout after \d+ms, keys: /default_pg"),
+        (
+            "a rank did not come to `init_process_group` in that time: look for one that ended "
+            "before it, or starts late (an import, a download, a cache); `timeout=` gives more."
+        ),
+    ),
+    (
         re.compile(r"finished reduction in the prior iteration"),
         (
             "let every rank use all parameters in each forward pass, or pass "
@@ -72,6 +80,10 @@ _ADVICE = (
         "the others wait for this rank: let no rank skip what the others call (a smaller batch).",
     ),
 )
+
+
+#: the error that torchrun raises where a rank has failed
+_LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 
 
 def read(lines: Sequence[str], log: JobLog) -> None:
@@ -143,6 +155,20 @@ def read_error_file(content: bytes) -> PrintedError | None:
     return make_error(words.splitlines()[-1]) if words else None
 
 
+def read_unnamed(lines: Sequence[str], log: JobLog) -> None:
+    """Read the last error without a rank before it, but that of a launcher.
+
+    It is of the rank that failed, where the log names one alone.
+    """
+    bare = [line for line in lines if WORLD_RANK.search(line, 0, MOST_PREFIX) is None]
+    found = [each for each in read_errors(bare) if not each.words.startswith(_LAUNCHER)]
+    failed = [rank for rank, code in log.ends.items() if code > 0]
+    if found and len(failed) == 1:
+        log.errors[failed[0]] = found[-1]
+    elif found:
+        log.unnamed = found[-1]
+
+
 def is_own_error(log: JobLog, rank: int) -> bool:
     """Whether a rank has raised what is no loss of another one."""
     return rank in log.errors and _LOST.search(log.errors[rank].words) is None
@@ -152,7 +178,7 @@ def find(log: JobLog) -> Iterator[Finding]:
     """Yield what ranks have raised of their own; what the first rank to end raised comes first."""
     if log.unnamed is not None:
         words = f"the rank of this log raises {log.unnamed}"
-        yield make_finding("outcome_differs", words, [], fix=_advice(log.unnamed))
+        yield make_finding("outcome_differs", words, [], fix=advise(log.unnamed))
     own = sorted(rank for rank in log.errors if is_own_error(log, rank))
     for rank in sorted(own, key=lambda each: each != log.first_end):
         yield from _tell(log, rank)
@@ -171,10 +197,10 @@ def _tell(log: JobLog, rank: int) -> Iterator[Finding]:
         notes = [Clause(words)]
     error = log.errors[rank]
     words = f"rank {rank} raises {error}"
-    yield make_finding("outcome_differs", words, [rank], notes, _advice(error))
+    yield make_finding("outcome_differs", words, [rank], notes, advise(error))
 
 
-def _advice(error: PrintedError) -> str:
+def advise(error: PrintedError) -> str:
     """Return what to do about an error; nothing for one of the script's own."""
     found = next((advice for pattern, advice in _ADVICE if pattern.search(error.words)), "")
     if found or WAITED.search(error.words) is None:

@@ -82,13 +82,15 @@ class JobLog(Struct, kw_only=True):
     absent: dict[int, float] = field(default_factory=dict)
     #: the number of a collective in which ranks meet, and what each of them calls
     mismatch: dict[int, tuple[int, str]] = field(default_factory=dict)
+    #: how many bytes Gloo has received in a collective, and how many it expected
+    received: tuple[int, int] | None = None
     #: whether NCCL lost its connection to a rank: that one has left, or died
     is_peer_lost: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing that is known was in it."""
-        others = (self.local_end, self.unnamed, self.unreached, self.taken)
+        others = (self.local_end, self.unnamed, self.unreached, self.taken, self.received)
         return not (self.ranks or self.communicators or any(others))
 
     @property

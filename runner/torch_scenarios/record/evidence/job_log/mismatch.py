@@ -1,4 +1,4 @@
-"""What TORCH_DISTRIBUTED_DEBUG=DETAIL says of two ranks that meet with different calls."""
+"""What torch's DETAIL, and Gloo, say of ranks that meet with different calls or sizes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ _MISMATCH = re.compile(
 )
 
 
+#: what Gloo says where a rank receives more than it expects; it ends the process then
+_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+
+
 def read(lines: Sequence[str], log: JobLog) -> None:
-    """Read what each of two ranks calls."""
+    """Read what each of two ranks calls, and how many bytes came where others were expected."""
     for line in lines:
+        if (sizes := _SIZES.search(line)) is not None and log.received is None:
+            log.received = int(sizes[1][:18]), int(sizes[2][:18])
         if SAYS not in line:
             continue
         for one, number, kind, shape in _MISMATCH.findall(line):
@@ -29,8 +35,9 @@ def read(lines: Sequence[str], log: JobLog) -> None:
 
 
 def find(log: JobLog) -> Iterator[Finding]:
-    """Yield which calls of ranks meet in one collective, as torch's DETAIL saw it."""
+    """Yield which calls of ranks meet in one collective, as torch's DETAIL or Gloo saw it."""
     if len(log.mismatch) < 2:
+        yield from _find_sizes(log)
         return
     places = {rank: each.place for rank, each in log.errors.items() if each.place}
     notes = [
@@ -57,3 +64,22 @@ def find(log: JobLog) -> Iterator[Finding]:
             "what it depends on (a last batch, a rank's own data)."
         )
     yield make_finding(code, words, sorted(log.mismatch), notes, fix)
+
+
+def _find_sizes(log: JobLog) -> Iterator[Finding]:
+    """Yield that a rank has received more bytes than it expected: Gloo compares nothing else."""
+    if log.received is None:
+        return
+    came, expected = log.received
+    words = f"ranks meet in one call of Gloo with tensors of other sizes: {came} bytes came where "
+    words += f"{expected} were expected"
+    notes = [
+        Clause(f"rank {rank} waited at {each.place}")
+        for rank, each in sorted(log.errors.items())
+        if each.place
+    ]
+    fix = (
+        "either a tensor has another size on each rank, or the ranks are in calls of different "
+        "lines: `scenario record` on the script names the lines, and the `if` or the loop before."
+    )
+    yield make_finding("shape_mismatch", words, sorted(log.errors), notes, fix)

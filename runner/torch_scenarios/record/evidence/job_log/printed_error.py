@@ -11,7 +11,7 @@ A rank prints it to a log, torchrun to its table and its file, `mp.spawn` in the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,20 +48,24 @@ class PrintedError(Struct, frozen=True):
 
 
 def read_error(lines: Iterable[str]) -> PrintedError | None:
-    """Return the error of the last traceback in some lines; None where none is whole.
+    """Return the error of the last traceback in some lines; None where none is whole."""
+    return next(iter([*read_errors(lines)][::-1]), None)
+
+
+def read_errors(lines: Iterable[str]) -> Iterator[PrintedError]:
+    """Yield the errors of the tracebacks in some lines.
 
     An error begins at the left edge, below the frames, which do not.
     """
-    words, is_open = "", False
-    frames: list[StackFrame] = []
+    frames: list[StackFrame] | None = None
     for line in lines:
         if HEAD.search(line):
-            words, frames, is_open = "", [], True
-        elif is_open and (frame := read_frame(line)) is not None:
+            frames = []
+        elif frames is not None and (frame := read_frame(line)) is not None:
             frames.append(frame)
-        elif is_open and line.strip() and not line[0].isspace():
-            words, is_open = line.strip(), False
-    return make_error(words, frames) if words else None
+        elif frames is not None and line.strip() and not line[0].isspace():
+            yield make_error(line, frames)
+            frames = None
 
 
 def read_frame(line: str) -> StackFrame | None:
