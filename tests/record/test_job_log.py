@@ -181,6 +181,22 @@ def test_bytes_that_gloo_does_not_expect_are_tensors_of_other_sizes(tmp_path: Pa
     assert "SIGABRT" not in found
 
 
+def test_the_error_of_a_loader_s_worker_is_told_with_its_own_line(tmp_path: Path) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/job/train.py", line 9, in <module>',
+        "OSError: Caught OSError in DataLoader worker process 0.",
+        "Original Traceback (most recent call last):",
+        '  File "/job/data.py", line 6, in __getitem__',
+        "OSError: cannot read shard 2",
+    ]
+    log = "".join(f"[rank1]: {line}\n" for line in lines)
+    found = judged(tmp_path, log).output
+    assert "rank 1 raises OSError: cannot read shard 2 (data.py:6)" in found
+    cut = "".join(f"[rank1]: {line}\n" for line in lines[:3])
+    assert "rank 1 raises OSError: Caught OSError in DataLoader" in judged(tmp_path, cut).output
+
+
 def test_the_traceback_of_a_launcher_is_no_error_of_a_rank(tmp_path: Path) -> None:
     log = watchdog(0, 7, "ALLREDUCE") + "Traceback (most recent call last):\n"
     log += '  File "/usr/bin/torchrun", line 8, in <module>\n'
@@ -370,7 +386,7 @@ PASTED = {
             "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
             "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n"
         ),
-        ("rank 0 left while others waited for it in `monitored_barrier`",),
+        ("rank 0 did not come to `monitored_barrier` in time, or ended before",),
     ),
     "several collectives of one rank, mixed": (
         (

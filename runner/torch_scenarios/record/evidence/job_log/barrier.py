@@ -11,7 +11,7 @@ from torch_scenarios.verdict.finding import ranks_text
 
 SAYS = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
 
-#: what a rank says that has come to it, and has lost another one there
+#: what a rank says that has come to it, and for which the first rank did not
 LOST = re.compile(r"reached monitoredBarrier, but received errors .{0,60}from rank (\d+)")
 
 
@@ -32,7 +32,7 @@ def find(log: JobLog) -> Iterator[Finding]:
     ranks, seconds = sorted(log.absent), max(log.absent.values())
     words = f"{ranks_text(ranks)} did not come to `monitored_barrier` within {seconds:.4g} s"
     if not seconds:
-        words = f"{ranks_text(ranks)} left while others waited for it in `monitored_barrier`"
+        words = f"{ranks_text(ranks)} did not come to `monitored_barrier` in time, or ended before"
     fix = (
         f"look at {ranks_text(ranks)}: still at work, in another call, or gone; `scenario hang` on "
         "the machine shows where."

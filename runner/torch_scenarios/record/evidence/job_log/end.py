@@ -113,6 +113,6 @@ def _has_cause(log: JobLog, rank: int) -> bool:
         (log.ends[rank] == -6 and any(rank in own for own in log.groups.values()))
         or (log.ends[rank] == -6 and log.received is not None)
         or (len(log.mismatch) > 1 and mismatch.SAYS in words)
-        or (bool(log.absent) and barrier.SAYS.search(words) is not None)
+        or (bool(log.absent) and any(each.search(words) for each in (barrier.SAYS, barrier.LOST)))
         or (WAITED.search(words) is not None and bool(find_in_stacks(log.stacks, parses=False)))
     )

@@ -31,6 +31,8 @@ from torch_scenarios.verdict import Finding
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
 #: errors of a rank that waited in a call of Gloo's, where others did not come
 WAITED = re.compile(r"Timed out waiting|Connection (?:closed|reset) by peer")
+#: what raises anew the error of a worker of a loader, whose own traceback follows
+_CAUGHT = re.compile(r": Caught \w+ in DataLoader worker process \d+\.")
 #: errors of a rank that lost another one: that one is where to look
 _LOST = re.compile(
     r"DistBackendError|DistNetworkError|Connection (?:closed|reset)|NCCL|timed? ?out|"
@@ -89,6 +91,7 @@ _LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 def read(lines: Sequence[str], log: JobLog) -> None:
     """Read the errors that a rank's prefix stands before; the first of each rank counts."""
     frames: dict[int, list[StackFrame]] = {}
+    caught: dict[int, PrintedError] = {}
     last: set[int] = set()
     for line in lines:
         if (unused := _UNUSED.search(line)) is not None:
@@ -105,7 +108,9 @@ def read(lines: Sequence[str], log: JobLog) -> None:
         elif rank in frames and (frame := read_frame(text)) is not None:
             frames[rank].append(frame)
         elif (error := _ERROR.match(text)) is not None:
-            log.errors[rank] = make_error(error[1], frames.get(rank, ()))
+            found = caught if _CAUGHT.search(text) else log.errors
+            found[rank] = make_error(error[1], frames.get(rank, ()))
+    log.errors = {**caught, **log.errors}
     if _have_all_waited(log):  # where each raised is where it waited
         raised = {r: RankStack(rank=r, frames=each.frames) for r, each in log.errors.items()}
         log.stacks = {**log.stacks, **raised}
