@@ -597,11 +597,15 @@ class Script:
 
     def called(self, line: int) -> set[str]:
         """Return the names of the functions and classes that a line calls."""
-        return {
-            name_of(node.func)
+        return {name_of(call.func) for call in self.calls(line)}
+
+    def calls(self, line: int) -> list[ast.Call]:
+        """Return the calls that a line is a part of, the outermost first."""
+        return [
+            node
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
-        }
+        ]
 
     def argument(
         self, line: int, names: Collection[str], positions: Mapping[str, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
@@ -472,11 +472,7 @@ def find_made(parting: Parting, folder: str) -> Reason | None:
     for _, frames in parting.sides:
         source = script_at(frames[0][0]) if frames else None
         line = frames[0][1] if frames else 0
-        calls = [
-            node
-            for node in ast.walk(source.tree if source is not None else ast.Module([], []))
-            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
-        ]
+        calls = source.calls(line) if source is not None else []
         read: list[ast.expr] = [each.func for each in calls]
         read += [arg for each in calls for arg in each.args]
         made = source.traces(ast.Tuple(read, ast.Load()), line) if source is not None else []
@@ -646,7 +642,7 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
         return None
     for file, line, _ in frames[:1]:
         source = script_at(file)
-        for call in _calls_at(source, line) if source is not None else ():
+        for call in source.calls(line) if source is not None else ():
             for name in (each for each in call.args if isinstance(each, ast.Name)):
                 origin = _tell_dealt(source, name, line, folder) if source is not None else ""
                 if not origin:
@@ -661,13 +657,6 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
                 )
                 return Clause(words), fix
     return None
-
-
-def _calls_at(source: Script, line: int) -> Iterator[ast.Call]:
-    """Yield the calls of a line, the innermost last."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
-            yield node
 
 
 def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:

@@ -38,11 +38,7 @@ def tell_passed(record: RankRecord, folder: str) -> str:
         source = script_at(file)
         if source is None or text.startswith(("raise", "assert")):
             continue
-        calls = [
-            each
-            for each in ast.walk(source.tree)
-            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
-        ]
+        calls = source.calls(line)
         passed = [part for each in calls for part in each.args]
         passed += [each.value for call in calls for each in call.keywords]
         lines = [

@@ -299,8 +299,7 @@ def _list_traces(at: Frames) -> list[tuple[Script, int]]:
             return []
         parts = [
             each
-            for call in ast.walk(source.tree)
-            if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
+            for call in source.calls(line)
             for each in (call.func, *call.args, *(named.value for named in call.keywords))
         ]
         parts += [

@@ -629,9 +629,8 @@ def find_longer_argument(parted: DecidedParting) -> Reason | None:
             continue
         file, line, _ = frames[0]
         source, place = script_at(file), short(frames[:1], parted.folder)
-        for node in ast.walk(source.tree) if source is not None else ():
-            is_here = isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
-            for value in node.args if isinstance(node, ast.Call) and is_here else ():
+        for passing in source.calls(line) if source is not None else ():
+            for value in passing.args:
                 held, chosen = tell_contents(parted, (file, line), value)
                 if chosen:
                     words = f"{place} goes through what it is given, with a call for each item: "
@@ -742,8 +741,7 @@ def _trace_calls(source: Script | None, line: int) -> list[tuple[Script, int]]:
         return []
     given = [
         value
-        for call in ast.walk(source.tree)
-        if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or 0)
+        for call in source.calls(line)
         for value in (*call.args, *(each.value for each in call.keywords))
     ]
     lines = (each for value in given for each in source.traces(value, line))

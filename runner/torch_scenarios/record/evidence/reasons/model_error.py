@@ -111,11 +111,7 @@ def _tell_chosen(record: RankRecord, folder: str) -> str:
         source = script_at(file)
         if source is None:
             continue
-        calls = [
-            each
-            for each in ast.walk(source.tree)
-            if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or 0)
-        ]
+        calls = source.calls(line)
         read = [part for each in calls for part in (each.func, *each.args)]
         read += [each.value for call in calls for each in call.keywords]
         for script, at in source.traces(ast.Tuple(read, ast.Load()), line):
@@ -143,11 +139,7 @@ def _tell_made(record: RankRecord, folder: str) -> str:
     """
     for file, line, _ in record.raised_at.frames[:1]:
         source = script_at(file)
-        calls = [
-            node
-            for node in ast.walk(source.tree if source is not None else ast.Module([], []))
-            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
-        ]
+        calls = source.calls(line) if source is not None else []
         if source is None or not calls:
             return ""
         widest = min(calls, key=lambda each: (each.lineno, each.col_offset))
