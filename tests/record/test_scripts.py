@@ -271,7 +271,8 @@ def test_a_long_run_of_fake_ranks_says_how_far_it_is(
     ran = recording.record(script, "--fake", "-n", "2")
     assert ran.code == 0, ran.output
     assert "scenario: 0 of 2 fake ranks have ended after" in ran.errors
-    assert ran.errors.count("take less") <= 1
+    quicker = "quicker with fewer ranks (`--ranks 0,1`) and tensors without memory (`--times-on`)"
+    assert ran.errors.count("quicker with") == ran.errors.count(quicker) == 1
 
 
 def test_a_right_program_that_ends_with_a_code_of_its_own_says_so(recording: Recording) -> None:

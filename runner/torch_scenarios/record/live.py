@@ -781,7 +781,7 @@ class _Watch:
     def _tell_progress(self, now: float, since_s: float) -> None:
         """Say how many fake ranks have ended: each computes what its script does, on this machine.
 
-        The first time it is said what takes less.
+        The first time it is said what takes less, where it is not asked for already.
         """
         first = since_s < 2 * PROGRESS_S
         self._progress_at = now + PROGRESS_S
@@ -789,8 +789,10 @@ class _Watch:
             f"{len(self._launch.exits)} of {len(self._order.ranks)} fake ranks have ended after "
             f"{since_s:.0f} s"
         )
-        less = "; fewer ranks (`--ranks 0,1`), or tensors without memory (`--times-on`), take less"
-        self._notice(words + (less if first else ""))
+        fewer = "fewer ranks (`--ranks 0,1`)" if len(self._order.ranks) > 1 else ""
+        light = "" if self._order.gpu else "tensors without memory (`--times-on`)"
+        less = " and ".join(filter(None, (fewer, light)))
+        self._notice(words + (f"; quicker with {less}" if less and first else ""))
 
     def _tell_outside(self) -> None:
         """Say once where the ranks are that are outside of any call while nothing moves."""

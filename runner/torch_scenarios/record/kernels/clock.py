@@ -66,6 +66,8 @@ class KernelClock:
         #: the kinds of tensors that are no subclass with operators of its own
         self._plain = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
+        # its memo holds a weak reference to each, and `module.to(...)` swaps only tensors without
+        self._fake.fake_tensor_converter.set_tensor_memo = _forget
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
         self._host, self._run = HostWork(gpu["host"]), KernelRun()
         self._compiled = CompiledParts(torch, self.ledger.keep)
@@ -322,6 +324,10 @@ class KernelClock:
             local = getattr(each, "_local_tensor", each)
             if self._is_fake(local):
                 yield local
+
+
+def _forget(real: Any, fake: Any) -> None:
+    """Keep no note of which tensor without memory was made for which of torch's own."""
 
 
 def _mode(dispatch: Callable[..., Any]) -> Any:
