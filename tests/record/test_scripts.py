@@ -258,6 +258,23 @@ def test_a_fake_rank_that_is_killed_for_memory_is_told_with_what_needs_less(
     assert "every fake rank holds a whole model on this machine" in ran.output
 
 
+def test_ranks_that_are_not_recorded_wait_where_the_recorded_one_does(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nimport torch.distributed as dist\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "dist.init_process_group('gloo')\nmodel = DDP(torch.nn.Linear(4, 4))\n"
+        "for _ in range(3):\n    model(torch.ones(2, 4)).sum().backward()\n"
+        "dist.destroy_process_group()\n",
+        encoding="utf-8",
+    )
+    ran = recording.record(script, "--fake", "-n", "4", "--ranks", "0")
+    assert ran.code == 3, ran.output
+    assert "1 of 4 ranks is recorded: nothing is wrong with what it does" in ran.output
+
+
 def test_a_long_run_of_fake_ranks_says_how_far_it_is(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,14 @@ def test_ddp_sums_its_buckets_while_it_goes_backwards(tmp_path: Path) -> None:
     assert found["cost"]["computing_us"] > flops / (67e6 * 0.60)
 
 
+def test_a_step_with_convolutions_says_that_none_was_compared(tmp_path: Path) -> None:
+    found = timed(tmp_path, "times_of_convolutions.py")
+    assert found["tags"] == ["recorded", "convolution"]
+    cost = found["cost"]
+    assert cost["error"] == "never compared with a measurement: no step with convolutions was"
+    assert cost["never_compared_us"] == cost["time_us"] > 0
+
+
 def test_a_host_that_reads_what_its_gpu_computes_is_said_to_wait_with_its_line(
     tmp_path: Path,
 ) -> None:

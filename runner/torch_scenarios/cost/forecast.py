@@ -16,6 +16,7 @@ from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.intervals import (
     FORMS,
     PLANNED,
+    RECORDED,
     Interval,
     form_interval,
     form_ratios,
@@ -483,8 +484,8 @@ def forecast(
         model       steps, nccl, table or torch; the topology's own where it is None
         algorithm   that collectives shall take, as `ring`; `best` is the quickest
         reckoned    what it states of kernels and hosts was reckoned by the topology's own numbers
-        forms       PLANNED where formulas reckoned it, and then those of FORMS that it has; others
-                    are ignored, as all are without PLANNED
+        forms       PLANNED or RECORDED, and then those of FORMS that it has; others
+                    are ignored, as all are without either
         worse       slow ranks, lost NICs: it then says how long the program takes without that, too
 
     Raises ScenarioError where the topology cannot tell.
@@ -548,7 +549,7 @@ def forecast(
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
     made = replace(made, late=late, **times)
-    for form in FORMS if reckoned and is_planned else ():
+    for form in FORMS if reckoned and (is_planned or RECORDED in forms) else ():
         made = _widen(made, form) if form in forms else made
     waits = dict.fromkeys(each.step for each in _pauses(played) if each.synchronizes)
     if waits:

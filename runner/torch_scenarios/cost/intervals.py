@@ -84,6 +84,8 @@ OF_PLANNED = Spread(0.13, 0.08)
 #: are PLANNED; its rows are dense, in bfloat16, and of short sequences
 PLANNED, EXPERTS, CONTEXT_GROUPS, FLOAT8 = "planned", "experts", "context", "float8"
 IN_TWO, LONG, SMALL_EXPERTS = "zero-bubble", "long-sequences", "small-experts"
+#: recorded steps, and what a record says of its kernels (record/kernels)
+RECORDED, CONVOLUTION = "recorded", "convolution"
 #: words for the forms by which the interval of a planned step is widened
 FORMS = {
     EXPERTS: "with experts",
@@ -92,6 +94,7 @@ FORMS = {
     IN_TWO: "with a zero-bubble schedule",
     LONG: "of sequences of 16,384 tokens and more",
     SMALL_EXPERTS: "with experts of fewer than 1,024 features",
+    CONVOLUTION: "with convolutions",
 }
 
 

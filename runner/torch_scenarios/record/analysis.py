@@ -11,7 +11,7 @@ comes later. The words are those of a person who wrote a script and states nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ from torch_scenarios.record.format import (
     LaunchRecord,
     RankRecord,
     RecordedCall,
+    RecordedWait,
     is_record,
     know_exits,
     ranks_of_processes,
@@ -763,7 +764,7 @@ def add_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     """Return the records, and for a rank without one what it must have done.
 
     That is its part in collectives that completed on a rank that is recorded: without all members
-    they would not have. What else it did is unknown.
+    they would not have. It waits for them where that rank does. What else it did is unknown.
 
         rank 0   all_reduce (world) done   all_reduce (world) done   barrier ...   recorded
         rank 1   all_reduce                all_reduce                ?             assumed
@@ -792,12 +793,8 @@ def add_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             continue
         kept = items.get((source, parts[source]))
         if kept is None:
-            chosen = {id(call) for at in parts[source] for call in ended[source][at][1]}
-            kept = items[source, parts[source]] = [
-                item
-                for item in records[source].items
-                if isinstance(item, BlockingCall) or id(item) in chosen
-            ]
+            calls = [call for at in parts[source] for call in ended[source][at][1]]
+            kept = items[source, parts[source]] = list(_list_part(records[source], calls))
         found[rank] = RankRecord(
             rank=rank,
             world_size=world,
@@ -806,6 +803,18 @@ def add_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             about={"mode": "assumed"},
         )
     return found
+
+
+def _list_part(record: RankRecord, calls: Collection[RecordedCall]) -> Iterator[Any]:
+    """Yield some calls of a rank, the waits for them, and what else may block it, in its order."""
+    chosen = {id(call) for call in calls}
+    numbers = {call.number for call in calls}
+    for item in record.items:
+        if isinstance(item, RecordedWait):
+            if own := tuple(number for number in item.numbers if number in numbers):
+                yield replace(item, numbers=own)
+        elif isinstance(item, BlockingCall) or id(item) in chosen:
+            yield item
 
 
 def _list_completed(record: RankRecord) -> Iterator[tuple[frozenset[int], list[RecordedCall]]]:

@@ -38,6 +38,8 @@ Version 2, in microseconds since the file was opened::
                                                        kind; 1: the main thread waits then
     ["i", place, {argument: value}]                    it wraps a model by DDP
     ["q", us]                                          kernels since the last line, on a GPU
+    ["kernel", kind]                                   the first kernel of a kind of which no step
+                                                       was compared: `convolution`
     ["o", stream]                                      the stream that is current from here on
     ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
     ["h", place, 0 or 1]                               the host waits for its current stream; 1: all
@@ -103,6 +105,8 @@ from torch_scenarios.operations import C10D
 from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
 
 VERSION = 2
+#: kernels of which no step was compared with a measurement: torch's names have this in them
+CONVOLUTION = "convolution"
 #: bytes of a record's file that are read
 MOST_BYTES = 1 << 30
 #: ranks of a record, and tensors of a list
@@ -450,6 +454,8 @@ class RankRecord(Struct, kw_only=True):
     lanes: list[LaneEvent] = field(default_factory=list)
     #: the most bytes that it held at once in its last steps, by kind
     held: dict[str, int] = field(default_factory=dict)
+    #: the kinds of its kernels of which no forecast was compared with a measurement
+    kernel_kinds: list[str] = field(default_factory=list)
     groups: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
     ending: str = "stopped"
     code: int | None = None
@@ -1319,6 +1325,13 @@ class _Reader:
     def _take_h(self, place: int | None = None, is_all: int = 0) -> None:
         known = ScriptPlace() if place is None else self._places[place]
         self._lane("host", place=known, all=is_all == 1)
+
+    def _take_kernel(self, kind: str) -> None:
+        if kind != CONVOLUTION:
+            message = f"a kind of kernels is `{CONVOLUTION}`"
+            raise ImpossibleError(message)
+        if kind not in self.record.kernel_kinds:
+            self.record.kernel_kinds.append(kind)
 
     def _take_z(self, held: dict[str, int], is_step: int) -> None:
         found = {_show(kind): _read_count(size) for kind, size in held.items()}

@@ -49,7 +49,7 @@ if "--tracked" in sys.argv:
     track()
     sys.exit()
 dist.init_process_group("gloo")
-model = network().to("cpu")  # as scripts bring theirs to a device
+model = network().to("cpu:0")  # as scripts bring theirs to a device
 if "--alone" not in sys.argv:
     model = DistributedDataParallel(model, bucket_cap_mb=200)
 train(model, torch.optim.AdamW(model.parameters(), lr=0.001, foreach=True))

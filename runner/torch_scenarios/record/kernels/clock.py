@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_scenarios.record import recorder as recorder_module
 from torch_scenarios.record.evidence.frame import frame_of
+from torch_scenarios.record.format import CONVOLUTION
 from torch_scenarios.record.kernels.lanes import StreamWatch
 from torch_scenarios.record.kernels.launches import CompiledParts, HostWork, KernelRun, kernel_run
 from torch_scenarios.record.kernels.ledger import (
@@ -66,9 +67,12 @@ class KernelClock:
         #: the kinds of tensors that are no subclass with operators of its own
         self._plain = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
-        # its memo holds a weak reference to each, and `module.to(...)` swaps only tensors without
-        self._fake.fake_tensor_converter.set_tensor_memo = _forget
+        # a memo holds a weak reference to each, and `module.to(...)` swaps only tensors without
+        converter: Any = self._fake.fake_tensor_converter
+        converter.set_tensor_memo = _forget
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
+        #: the kinds of kernels seen so far of which no step was compared with a measurement
+        self._kinds: set[str] = set()
         self._host, self._run = HostWork(gpu["host"]), KernelRun()
         self._compiled = CompiledParts(torch, self.ledger.keep)
         self._compiled.install()
@@ -205,6 +209,7 @@ class KernelClock:
             self._wait_on_host()
             return True
         tensors = [*tensors_among(args), *tensors_among(kwargs.values())]
+        kwargs = _name_host(kwargs)
         if namespace in NO_KERNELS or self._is_meta(tensors, kwargs):
             with self._fake if any(map(self._is_fake, tensors)) else nullcontext():
                 return func(*args, **kwargs)
@@ -226,6 +231,9 @@ class KernelClock:
             self._compiled.fuse(read, outs)
             return
         self.ledger.add(outs)
+        if CONVOLUTION in func._schema.name and CONVOLUTION not in self._kinds:
+            self._kinds.add(CONVOLUTION)
+            self._tell(["kernel", CONVOLUTION])
         us = self._roofline.us(func, args, kwargs, out, tensors, outs)
         if us:
             self._launch(self._roofline.bytes_us(self._compiled.end()))
@@ -324,6 +332,13 @@ class KernelClock:
             local = getattr(each, "_local_tensor", each)
             if self._is_fake(local):
                 yield local
+
+
+def _name_host(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords with `cpu` for `cpu:0`, as torch has it, and its fake mode does not."""
+    if getattr(kwargs.get("device"), "type", "") != "cpu":
+        return kwargs
+    return {**kwargs, "device": torch.device("cpu")}
 
 
 def _forget(real: Any, fake: Any) -> None:

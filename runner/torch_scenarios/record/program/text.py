@@ -79,7 +79,8 @@ class ScenarioText:
         lines = ["version: 1", f"name: {quote(self._name)}"]
         if self._description:
             lines.append(f"description: {quote(self._description)}")
-        lines += ["tags: [recorded]", f"world_size: {self._world}"]
+        kinds = sorted({kind for record in self._records.values() for kind in record.kernel_kinds})
+        lines += [f"tags: [{', '.join(['recorded', *kinds])}]", f"world_size: {self._world}"]
         lines += self._group_lines()
         steps = self._step_lines(nodes, range(self._world), 1)
         reset = {
