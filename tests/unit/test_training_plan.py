@@ -334,6 +334,11 @@ def test_a_way_that_has_room_by_other_code_alone_is_tight_and_counted(tmp_path: 
     words = plan_lines(model, found)
     assert any(f"{found.open_ways} more only by other code" in line for line in words)
     assert any("state what is true of yours of `weight_bytes: 2`" in line for line in words)
+    low, high = (each / 2**30 for each in found.steps[0].reserved)
+    assert words[0].startswith(
+        f"it may fit: 80 % of such steps reserve {low:.1f} to {high:.1f} GiB"
+    )
+    assert low < 80 < high
     stated = replace(model, **{name: least for name, (_, least) in RECIPE.items()})
     again = plan(stated, machine, 8, tmp_path, 1)
     assert not again.open_ways
@@ -589,6 +594,33 @@ def test_one_way_of_a_plan_fits_for_sure_where_one_does(tmp_path: Path) -> None:
     assert [step.verdict for step in found.steps] == ["TIGHT", "FITS"]
     quickest = plan(model, machine, 8, tmp_path, 1).steps
     assert [step.verdict for step in quickest] == ["TIGHT"]
+
+
+def test_a_plan_begins_with_whether_the_model_fits(tmp_path: Path) -> None:
+    """Of ways that fit for sure the quickest, and a quicker one that may have no room."""
+    model = tmp_path / "model.yaml"
+    model.write_text(SMALL, encoding="utf-8")
+    found = {}
+    for gpus, most in (("16", "2"), ("2", "1")):
+        asked = ("--topology", MACHINE, "--gpus", gpus, "--most", most, "-o", str(tmp_path / gpus))
+        found[gpus] = CliRunner().invoke(cli, ["plan", str(model), *asked]).stdout.splitlines()
+    assert re.match(r"it fits: 80 % of such steps reserve .* GiB of 80, and take ", found["16"][0])
+    assert "exposed communication (" in found["16"][0]
+    assert found["2"][0].startswith("it ")
+
+
+def test_where_nothing_fits_no_pipeline_of_many_microbatches_is_weighed(tmp_path: Path) -> None:
+    """Its program has many times the steps, and takes minutes to say nothing more."""
+    model = replace(TINY, layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8, batch=512)
+    model = replace(model, vocabulary=128256, sequence=8192)
+    found = plan(model, topology(MACHINE), 8, tmp_path, 3)
+    (step,) = found.steps
+    assert step.verdict == "TOO LARGE"
+    assert not step.way.is_long
+    answer, advice, *_ = plan_lines(model, found)
+    low, high = (each / 2**30 for each in step.reserved)
+    assert answer.startswith(f"it does not fit: 80 % of such steps reserve {low:.1f} to {high:.1f}")
+    assert advice == "this way holds least: take more GPUs, or GPUs with more memory"
 
 
 def test_what_an_allocator_may_not_have_room_for_is_tight() -> None:

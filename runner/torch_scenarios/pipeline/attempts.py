@@ -190,7 +190,9 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
             node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
             resolved = plan(scenario, limits=boundless(wide), node_size=node_size)
             found = footprint(resolved, limits=wide)
-    except (OverdueError, ScenarioError, MemoryError):
+    except OverdueError as error:  # its values would take longer still
+        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=overdue(error))
+    except (ScenarioError, MemoryError):
         found = None
     if found is None or _is_small(found, scenario.world_size):
         return replace(analyse(scenario, wide), footprint=found)

@@ -31,6 +31,7 @@ from torch_scenarios.cost.intervals import (
     form_interval,
     form_ratios,
     memory_interval,
+    reserve,
     step_interval,
     tell_fit,
 )
@@ -70,13 +71,17 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
         """Whether it may fit: what an allocator reserves at the least is there."""
         return self.verdict != TOO_LARGE
 
+    @property
+    def reserved(self) -> tuple[float, float]:
+        """Between what bytes an allocator reserves for 80 % of such steps."""
+        return reserve(self.held, self.least, is_planned=True)
+
     def tokens_a_second(self, model: Decoder) -> float:
         """Return how many tokens each GPU trains with in a second."""
         return model.batch * model.sequence / self.way.ranks / (self.forecast.time / 1e6)
 
     def json(self, model: Decoder) -> dict[str, Any]:
         """Return it as JSON has it."""
-        reserved = memory_interval(is_planned=True)
         return {
             "file": str(self.path),
             "stages": self.way.stages,
@@ -95,7 +100,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "recompute": self.way.recompute,
             "held_bytes": self.held,
             "least_bytes": self.least,
-            "reserved_bytes": [self.least * reserved.low, self.held * reserved.high],
+            "reserved_bytes": list(self.reserved),
             "fits": self.fits,
             "tight": self.verdict == TIGHT,
             "time_us": self.forecast.time,
@@ -116,7 +121,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     `long` are pipelines that fit and were not weighed, for they have many microbatches; `estimates`
     names the quickest of them and of the others, with the microseconds that an estimate gives them.
     `is_compared` says whether a published step was measured on a GPU of the machine's kind, `gpu`,
-    of which a node has `node`.
+    of which a node has `node`, with `memory` bytes each.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -128,6 +133,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     is_compared: bool = True
     gpu: str = ""
     node: int = 0
+    memory: float = 0.0
 
 
 def plan(
@@ -183,7 +189,9 @@ def plan(
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
     if not chosen:
-        chosen = [min(open_ways or ways, key=lambda way: model.load(way, gpu).held)]
+        left = open_ways or ways
+        left = [way for way in left if not way.is_long] or left
+        chosen = [min(left, key=lambda way: model.load(way, gpu).held)]
     found = [weigh_candidate(model, way, machine, gpu, folder) for way in chosen]
     return TrainingPlan(
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
@@ -197,6 +205,7 @@ def plan(
         is_compared=_is_compared(machine),
         gpu=machine.tuner.gpu if machine.tuner else "",
         node=machine.node_ranks or 0,
+        memory=machine.memory,
     )
 
 
@@ -212,7 +221,7 @@ def weigh_candidate(
 ) -> PlannedStep:
     """Write the program of a candidate to a folder, prove it, and weigh it.
 
-    Raises LaunchError where the file cannot be written.
+    Raises LaunchError where the file cannot be written, or its analysis takes too long.
     """
     path = folder / f"{way.name}.yaml"
     try:
@@ -248,6 +257,9 @@ def _weigh(
     (scenario,) = load_content(path, model.program(way, gpu).encode(), limits=limits)
     analysis = weigh(scenario, limits)
     predicted = analysis.predicted
+    if analysis.verdict.status == "INCONCLUSIVE":
+        message = f"{path} was not weighed: {analysis.verdict.reason}"
+        raise LaunchError(message)
     assert analysis.verdict.status == "PASSED", analysis.verdict  # what is written is right
     assert predicted is not None
     assert predicted.traffic is not None
@@ -308,10 +320,10 @@ _RECOMPUTED = {NOTHING: "", SOME: "recompute some", ALL: "recompute"}
 
 
 def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
-    """Return a plan as a table."""
-    head = ("", "step", "of 80 %", "tokens/s/GPU", "exposed", "bubble", "memory", "", "bottleneck")
+    """Return whether the model fits, and a plan as a table."""
+    head = ("", "step", "of 80 %", "tokens/s/GPU", "exposed", "bubble")
     rows = [
-        (*head, "file"),
+        (*head, "reserves, of 80 %", "tensors", "", "bottleneck", "file"),
         *(
             (
                 step.verdict,
@@ -320,6 +332,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
                 f"{step.tokens_a_second(model):.0f}",
                 f"{step.forecast.exposure / step.forecast.time:.0%}",
                 f"{step.bubble_us / step.forecast.time:.0%}" if step.way.stages > 1 else "",
+                _tell_between(step.reserved),
                 f"{step.held / 2**30:.1f} GiB",
                 _RECOMPUTED[step.way.recompute],
                 step.bottleneck,
@@ -350,8 +363,9 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     took += "" if found.is_compared else ", all on other GPUs: on this one none was ever compared"
     stated = [f"{kernels}: {len(ratios)} steps that {projects} projects published {took}"]
     stated.append(
-        f"for 80 % of such steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} "
-        f"times this memory: {FITS} where the most is there, {TIGHT} where the least is"
+        f"80 % of such steps reserve {reserved.low:.2f} to {reserved.high:.2f} times their tensors "
+        f"({reserved.rows} steps that {reserved.sets} projects measured): {FITS} where the GPU has "
+        f"the most of it, {TIGHT} where it has the least"
     )
     if any(step.least < step.held for step in found.steps):
         has_groups = any(step.way.tensor > 1 for step in found.steps)
@@ -378,7 +392,41 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             "on A100 steps that recompute everything took 0.84 to 0.91 times their forecast, as "
             "2 projects published them, and 1.02 to 1.12 times it, as Megatron's paper of 2021 did"
         )
-    return [*lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
+    answer = _tell_fits(found)
+    return [*answer, *lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
+
+
+def _tell_between(amounts: tuple[float, float]) -> str:
+    """Return an interval of bytes in GiB, as the table has it."""
+    return "{:.1f} to {:.1f} GiB".format(*(each / 2**30 for each in amounts))
+
+
+#: what a verdict answers to who asks whether a model fits
+_ANSWERS = {FITS: "it fits", TIGHT: "it may fit", TOO_LARGE: "it does not fit"}
+
+
+def _tell_fits(found: TrainingPlan) -> Sequence[str]:
+    """Return the answer in a line: of the quickest way of each verdict, the surest one first.
+
+    A way of a lesser verdict is named where it is quicker.
+    """
+    lines: list[str] = []
+    quickest = float("inf")
+    for verdict, words in _ANSWERS.items():
+        for step in (each for each in found.steps if each.verdict == verdict):
+            if step.forecast.time < quickest and (verdict != TOO_LARGE or not lines):
+                of = f" of {found.memory / 2**30:.4g}" * (found.memory > 0)
+                exposed = f"{step.forecast.exposure / step.forecast.time:.0%}"
+                lines.append(
+                    f"{words}: 80 % of such steps reserve {_tell_between(step.reserved)}{of}, and "
+                    f"take {step.forecast.interval_words}, {exposed} exposed communication "
+                    f"({step.way.name})"
+                )
+                quickest = step.forecast.time
+            break
+    if all(step.verdict == TOO_LARGE for step in found.steps):
+        lines.append("this way holds least: take more GPUs, or GPUs with more memory")
+    return lines
 
 
 def _tell_parted(found: TrainingPlan) -> list[str]:
@@ -411,8 +459,8 @@ def _tell_open(model: Decoder, products: set[str], *, has_groups: bool) -> str:
     ]
     stated = ", ".join(f"`{name}: {RECIPE[name][1]}`" for name in names)
     return (
-        f"other code holds less, and a way is {TIGHT} too where that alone has room: state what is "
-        f"true of yours of {stated}"
+        f"the least is of code that holds less than `tensors`: state what is true of yours of "
+        f"{stated}"
     )
 
 

@@ -30,6 +30,7 @@ from torch_scenarios.cost.intervals import (
     TOO_LARGE,
     find_least,
     memory_interval,
+    reserve,
     tell_fit,
 )
 from torch_scenarios.cost.logs import (
@@ -278,8 +279,8 @@ def _cost_case(
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": words}], lines, 2, []
     if analysis.footprint is not None:
-        words, memory = _memory(analysis.footprint, topology, analysis.scenario.tags)
-        lines.append(f"  {words}")
+        found, memory = _memory(analysis.footprint, topology, analysis.scenario.tags)
+        lines += [f"  {line}" for line in found]
         entry |= memory
     if len(points) == 1:
         lines += [f"  {line}" for line in points[0].lines]
@@ -307,34 +308,56 @@ def _is_reckoned(footprint: Footprint | None) -> bool:
 
 def _memory(
     footprint: Footprint, topology: Topology, tags: Collection[str]
-) -> tuple[str, dict[str, Any]]:
-    """Return what a rank holds in the program's tensors, and whether the machine has as much.
+) -> tuple[Sequence[str], dict[str, Any]]:
+    """Return whether the machine has the memory of the program, and which tensors it holds.
 
     torch's allocator reserves more than tensors have (blocks are rounded, and kept): how much more
     was measured of training steps, and is shown as an interval of those.
     """
     held = footprint.bytes_held
-    words = f"memory    {amount(held)} in the program's tensors on each rank"
     found: dict[str, Any] = {"held_bytes": held}
     if not topology.memory:
-        return words, found
+        words = f"memory    {amount(held)} in the program's tensors on each rank"
+        return [words, *_name_largest(footprint)], found
     found |= {"memory_bytes": topology.memory, "fits": held <= topology.memory}
-    words += f", of {amount(topology.memory)}: "
     if not _is_reckoned(footprint):
-        fits = "fits" if found["fits"] else "does not fit"
-        return f"{words}{fits} (never compared with a measurement)", found
+        fits = "its tensors fit" if found["fits"] else "its tensors do not fit"
+        words = f"memory    {fits}: {amount(held)} on each rank, of {amount(topology.memory)}"
+        words += "; what kernels and an allocator take on top was never compared"
+        return [words, *_name_largest(footprint)], found
     is_planned = PLANNED in tags
-    reserved = memory_interval(is_planned=is_planned)
+    interval = memory_interval(is_planned=is_planned)
     least = find_least(held, tags)
-    low, high = least * reserved.low, held * reserved.high
+    low, high = reserve(held, least, is_planned=is_planned)
     verdict = tell_fit(held, topology.memory, least, is_planned=is_planned)
     found |= {"fits": verdict != TOO_LARGE, "tight": verdict == TIGHT}
     found["reserved_bytes"] = [low, high]
-    words += {FITS: "fits", TIGHT: "is tight", TOO_LARGE: "does not fit"}[verdict]
-    other = f", of which other code holds {amount(least)}," * (least < held)
-    words += f" (for 80 % of such steps{other} an allocator reserves {amount(low)} to "
-    words += f"{amount(high)}: {reserved.rows} steps, measured by {reserved.sets} projects)"
-    return words, found
+    fits = {FITS: "fits", TIGHT: "may fit", TOO_LARGE: "does not fit"}[verdict]
+    words = f"memory    {fits}: 80 % of such steps reserve {amount(low)} to {amount(high)} of "
+    words += f"{amount(topology.memory)} ({interval.rows} steps that {interval.sets} projects "
+    words += "measured)"
+    of = f"tensors   {amount(held)} on each rank, of which an allocator reserves "
+    of += f"{interval.low:.2f} to {interval.high:.2f} times"
+    of += f"; by the code that holds least {amount(least)}" * (least < held)
+    return [words, of, *_name_largest(footprint)], found
+
+
+#: the part of a rank's tensors from which on one of them is named, and how many are
+_LARGE_PART, _MOST_NAMED = 0.05, 3
+#: the bytes of all tensors from which on they are named
+_WORTH_NAMING = 2**20
+
+
+def _name_largest(footprint: Footprint) -> Sequence[str]:
+    """Return a line with the largest tensors of a rank, where there are several."""
+    held = footprint.bytes_held
+    sizes = sorted(footprint.sizes.items(), key=lambda each: -each[1])
+    named = [
+        f"{name.removeprefix('held_')} {amount(size)}"
+        for name, size in sizes[:_MOST_NAMED]
+        if size >= _LARGE_PART * held
+    ]
+    return [f"largest   {', '.join(named)}"] if len(sizes) > 1 and held >= _WORTH_NAMING else []
 
 
 def _scale(structure: Structure, scales: str | None) -> Structure:
