@@ -686,6 +686,59 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherw
     assert found.fix == "decide `if self.global_rank == 1` (train.py:2) the same way on all ranks."
 
 
+DEALS_FILES = """\
+class Rows:
+    def __init__(self, files, rank):
+        self.files = sorted(files)[rank::2]
+
+    def __iter__(self):
+        for file in self.files:
+            for row in read_rows(file):
+                yield row
+
+
+Trainer(Rows(files, rank)).train()
+"""
+
+
+def test_an_inner_loop_has_what_the_loop_around_it_goes_through(tmp_path: Path) -> None:
+    file = script(tmp_path, DEALS_FILES)
+    files = Decision(kind="for", file=file, line=6, text="for file in self.files")
+    rows = Decision(kind="for", file=file, line=7, text="for row in read_rows(file)")
+    records = ended_after(file, 11, BranchTaken(before=1, decision=rows))
+    for each in records.values():
+        each.ways.append(BranchTaken(before=1, decision=files, yes=2, no=1))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`for row in read_rows(file)` (train.py:7) has more turns on some ranks" in words
+    assert "`self.files` comes from `self.files = sorted(files)[rank::2]` (train.py:3)" in words
+    assert "let `self.files = sorted(files)[rank::2]` (train.py:3) give" in str(found.fix)
+
+
+LOGS_RARE = """\
+class Model:
+    def validation_step(self, batch):
+        if (batch == 1).any():
+            recall = score(batch)
+            self.log("val/recall", recall, sync_dist=True)
+
+
+fit(Model())
+"""
+
+
+def test_what_some_ranks_log_is_told_where_a_framework_reduces_it_later(tmp_path: Path) -> None:
+    file = script(tmp_path, LOGS_RARE)
+    rare = _if(file, 3, "(batch == 1).any()")
+    records = ended_after(file, 8, BranchTaken(before=0, decision=rare))
+    records[1].ways = [BranchTaken(before=0, decision=rare, no=2)]
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = found.notes[0].words
+    assert words.startswith("before that, `if (batch == 1).any()` (train.py:3) is true on rank 0")
+    assert "`self.log(\"val/recall\", recall, sync_dist=True)` (train.py:5)" in words
+    assert "log the same names on every rank" in str(found.fix)
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

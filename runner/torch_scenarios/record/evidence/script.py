@@ -26,11 +26,14 @@ MOST_TRACES, MOST_FOLDERS = 12, 3
 #: functions that are looked into from one on
 MOST_REACHED = 200
 #: what a line reads that differs between ranks by itself
-_OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
+_OF_RANK = re.compile(
+    r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread|main_process|process_index"
+)
 #: what names the rank of a process: no `lora_rank`, which is one of a matrix
 _NAMES_RANK = re.compile(
     r"\b(?:(?:my|get|global|local|world|node|group|data|tensor|pipeline|parallel|dp|tp|pp)_)*rank\b"
-    r"|\b(?:\w+_)?RANK\b"
+    r"|\b(?:\w+_)?RANK\b|\bis_(?:\w+_)?(?:main|master)_process\b|\bis_(?:world_process|global)_zero\b"
+    r"|\b(?:local_)?process_index\b"
 )
 #: a line that keeps the rank, or a variable of the environment, and makes nothing of it
 _KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv)(?!.* or ).*")

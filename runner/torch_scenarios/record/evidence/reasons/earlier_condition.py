@@ -122,6 +122,10 @@ def list_early(parted: DecidedParting) -> Reason | None:
     known = next(((each, line) for each in asked if (line := _find_variable(each))), None)
     if known is not None:
         return _tell_variable(parted, *known)
+    alone = [each for each in asked if not all(own.yes for own in tallies[each].values())]
+    logged = next(((each, line) for each in alone if (line := _find_logged(each))), None)
+    if logged is not None:
+        return _tell_logged(parted, *logged)
     decided = [each for each in tallies if each.kind in {"for", "while"}] + asked
     decided = sorted(decided, key=[*tallies].index)[-MOST_EARLY:]
     if not decided:
@@ -157,6 +161,38 @@ def _find_variable(decision: Decision) -> int:
                 if ast.unparse(target).startswith("os.environ["):
                     return target.lineno
     return 0
+
+
+def _find_logged(decision: Decision) -> int:
+    """Return the line under an `if` that logs to a framework, which may average it; 0 for none."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    for part in (*node.body, *node.orelse) if isinstance(node, ast.If) else ():
+        for each in ast.walk(part):
+            if isinstance(each, ast.Call) and ast.unparse(each.func) in _LOGS:
+                return each.lineno
+    return 0
+
+
+#: methods of a framework's that keep what they are given under a name, and may average it later
+_LOGS = frozenset({"self.log", "self.log_dict", "pl_module.log", "pl_module.log_dict"})
+
+
+def _tell_logged(parted: DecidedParting, decision: Decision, line: int) -> Reason:
+    """Return that some ranks log what a framework averages at the end, with the `if` around it."""
+    own = parted.tallies(whole=True)[decision]
+    at, source = parted.place(replace(decision, line=line)), script_at(decision.file)
+    text = source.text(line) if source is not None else ""
+    values = word_values(parted, decision, own)
+    words = f"{BEFORE}{count_turns(parted, decision, own)}" + (
+        f", where {values}" if values else ""
+    )
+    words += f"; under it `{text}` ({at}) logs a name that the framework averages over all ranks"
+    fix = (
+        f"log the same names on every rank ({at}): take the line out of `{decision.text}` "
+        f"({parted.place(decision)}), or log a neutral value on the others."
+    )
+    return Clause(words), fix
 
 
 def _tell_variable(parted: DecidedParting, decision: Decision, line: int) -> Reason:

@@ -685,11 +685,37 @@ def _is_entered_more(own: Mapping[int, Tally], ranks: Sequence[int]) -> bool:
 def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[int, int]) -> Reason:
     place = parted.place(decision)
     words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+    held, chosen = _tell_dealt(parted, decision)
+    behind = chosen or held.partition(" comes from ")[2].rpartition(", and that from ")[2]
     fix = (
-        f"give every rank the same number of turns of the loop at {place}, or let the ranks "
-        "agree on a number of steps that each of them has data for."
+        f"give every rank the same number of turns of the loop at {place}"
+        + (f": let {behind} give as many on every rank" if behind else "")
+        + ", or let the ranks agree on a number of steps that each of them has data for."
     )
-    return Clause(words + list_times(counts)), fix
+    return Clause(words + list_times(counts) + (f"; {held}" if held else "")), fix
+
+
+def _tell_dealt(parted: DecidedParting, decision: Decision) -> tuple[str, str]:
+    """Return where what a loop goes through, or a loop around it, became different by rank.
+
+    A file that a rank goes through is one of those that were dealt to it, in an outer loop. The
+    second is the `if` behind it; both are empty where none is seen.
+    """
+    source = script_at(decision.file)
+    if source is None or decision.kind != "for":
+        return "", ""
+    names: set[str] = set()
+    for node, _ in source.find_statements(decision.line):
+        if not isinstance(node, ast.For):
+            continue
+        targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+        if node.lineno != decision.line and not targets & names:
+            continue
+        names |= {each.id for each in ast.walk(node.iter) if isinstance(each, ast.Name)}
+        held, chosen = tell_contents(parted, (decision.file, node.lineno), node.iter)
+        if held:
+            return held, chosen
+    return "", ""
 
 
 def find_loader(parted: DecidedParting) -> Reason | None:

@@ -39,6 +39,7 @@ MOST_FOLLOWED, MOST_CALLERS = 60, 3
 #: what a line reads that a process has for itself
 _OWN = re.compile(
     r"\brank\b|_rank\b|\bRANK\b|is_(?:main|master|rank|first|last)\w*\(|environ|getenv|hostname|"
+    r"\bis_(?:\w+_)?(?:main|master)_process\b|\bis_(?:world_process|global)_zero\b|process_index\b|"
     r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|load\w*\(|"
     r"exists\(|is_file\(|\btime\(|monotonic\(|perf_counter\(|getpid|cpu_count|uuid|mkdtemp|stat\("
 )
