@@ -739,6 +739,43 @@ def test_what_some_ranks_log_is_told_where_a_framework_reduces_it_later(tmp_path
     assert "log the same names on every rank" in str(found.fix)
 
 
+CHOOSES_RUN = """\
+def choose(accelerator):
+    run = [None]
+    if accelerator.is_main_process:
+        runs = listdir(root)
+        if runs:
+            return runs[-1]
+        run[0] = make_name()
+    broadcast(run)
+    return run[0]
+
+
+choose(accelerator)
+fit(model)
+"""
+
+
+def test_a_way_out_that_others_never_come_to_has_the_if_around_it(tmp_path: Path) -> None:
+    file = script(tmp_path, CHOOSES_RUN)
+    is_main, has_runs = _if(file, 3, "accelerator.is_main_process"), _if(file, 5, "runs")
+    records = {
+        0: record(0, call("all_gather", place(file, 13))),
+        1: record(1, call("broadcast", place(file, 8, 12))),
+    }
+    records[0].ways = [BranchTaken(before=0, decision=each, yes=1) for each in (is_main, has_runs)]
+    records[1].ways = [BranchTaken(before=0, decision=is_main, no=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 0 alone takes the `return`:6 under `if runs` (train.py:5)" in words
+    assert (
+        "rank 1 does not come there: it does not go into `if accelerator.is_main_process` "
+        "(train.py:3)"
+    ) in words
+    assert "let every rank come to train.py:8" in str(found.fix)
+    assert "put under `if accelerator.is_main_process` (train.py:3)" in str(found.fix)
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

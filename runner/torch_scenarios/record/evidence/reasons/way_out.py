@@ -62,9 +62,32 @@ def find_way_out(
             words += f", {times(most)} ({_others(counts, most)})"
         is_once = all(each.yes + each.no == 1 for each in own.values())
         values = word_values(parted, decision, own, None if is_once else ranks)
-        return Clause(words + (f", where {values}" if values else "")), _advise(
-            parted, decision, source
-        )
+        words += f", where {values}" if values else ""
+        absent = [rank for rank, each in own.items() if not each.yes and not each.no]
+        around = _find_around(parted, decision, source, absent)
+        if around is not None:
+            come, go = ("does", "it does") if len(absent) == 1 else ("do", "they do")
+            words += (
+                f"; {ranks_text(absent)} {come} not come there: {go} not go into "
+                f"`{around.text}` ({parted.place(around)})"
+            )
+        return Clause(words), _advise(parted, around or decision, source)
+    return None
+
+
+def _find_around(
+    parted: DecidedParting, decision: Decision, source: Script, absent: Sequence[int]
+) -> Decision | None:
+    """Return the `if` around another one that keeps ranks from it; None where none does."""
+    around = {
+        node.test.lineno
+        for node, part in source.find_statements(decision.line)
+        if isinstance(node, ast.If) and part == "body"
+    }
+    for each, own in parted.tallies(whole=True).items() if absent else ():
+        is_around = each.file == decision.file and each.line in around and each != decision
+        if is_around and all(own[rank].no and not own[rank].yes for rank in absent):
+            return each
     return None
 
 
