@@ -397,6 +397,23 @@ model.set_requires_gradient_sync(True)
     assert flags == {"flag: model.set_requires_gradient_sync(is_last, recurse=False)": (1, 3)}
 
 
+def test_a_switch_that_is_an_attribute_is_noted_as_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """
+class Model:
+    require_backward_grad_sync = True
+model = Model()
+for step in range(4):
+    model.require_backward_grad_sync = step % 3 == 2
+model.require_backward_grad_sync = True
+"""
+    found, counted = noted(source, monkeypatch)
+    assert found["model"].require_backward_grad_sync is True
+    flags = {text: ways for text, ways in counted.items() if text.startswith("flag")}
+    assert flags == {"flag: model.require_backward_grad_sync = step % 3 == 2": (1, 3)}
+
+
 def test_a_number_that_a_call_is_given_is_noted_and_a_tensor_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

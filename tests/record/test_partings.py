@@ -2569,6 +2569,53 @@ def test_a_switch_of_fsdp_that_ranks_set_otherwise_is_told(
     assert ("(`is_last = step % 3 == 2 or" in words) is (len(flags) != 2)
 
 
+BOUNDARIES = """\
+for x in loader:
+    boundary = seen + len(x) >= tokens
+    {switch}
+    engine.backward(engine(x))
+"""
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "engine.set_gradient_accumulation_boundary(boundary)",
+        "model.require_backward_grad_sync = boundary",
+    ],
+)
+def test_a_switch_of_ddp_or_deepspeed_that_ranks_set_otherwise_is_told(
+    tmp_path: Path, switch: str
+) -> None:
+    file = script(tmp_path, BOUNDARIES.format(switch=switch))
+    passes = Decision(kind="flag", file=file, line=3, text=switch)
+    at = replace(place(file, 4), via="deepspeed/comm/torch.py:290")
+    records = {0: record(0), 1: record(1, call("all_reduce", at))}
+    for rank, own in (0, [False, False]), (1, [False, True]):
+        records[rank].ways = [
+            BranchTaken(before=0, decision=passes, yes=flag, no=not flag) for flag in own
+        ]
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert f"`{switch}` (train.py:3) differs in its turn 2: False on rank 0; True on rank 1" in words
+    assert "(`boundary = seen + len(x) >= tokens`, train.py:2)" in words
+    assert "pass the same to it in each turn" in str(found.fix)
+
+
+@pytest.mark.parametrize("waits", [3, 5], ids=["in the loop", "behind it"])
+def test_a_loop_in_which_a_rank_waits_is_not_one_that_it_went_through_otherwise(
+    tmp_path: Path, waits: int
+) -> None:
+    file = script(tmp_path, "steps = 4\nfor step in range(steps):\n    fit()\n\nfinish()\n")
+    turns = Decision(kind="for", file=file, line=2, text="for step in range(steps)")
+    records = {0: record(0), 1: record(1, call("all_reduce", place(file, waits)))}
+    for rank, count in (0, 4), (1, 3):
+        records[rank].ways = [BranchTaken(before=0, decision=turns, yes=count, no=1)]
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("`for step in range(steps)` (train.py:2)" in words) is (waits == 5)
+
+
 RING = """\
 steps = math.ceil(len(query) / 4)
 for _ in range(steps):

@@ -522,13 +522,16 @@ def attribute(owner: Any, *steps: str) -> Any:
     return found
 
 
-#: methods of FSDP's modules by which they communicate otherwise from then on
+#: methods of FSDP's modules, and of DeepSpeed's engine, by which they communicate otherwise from
+#: then on; attributes of DDP and accelerate that do so as well
 SWITCHES = frozenset(
     {
         *("set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward"),
         *("set_reshard_after_backward", "set_reshard_after_forward"),
+        *("set_gradient_accumulation_boundary", "_set_sync_gradients"),
     }
 )
+SWITCHED = frozenset({"require_backward_grad_sync", "sync_gradients"})
 #: names, each with what gives its value again
 _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 #: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
@@ -750,8 +753,11 @@ class _Notes(ast.NodeTransformer):
         is_setting = isinstance(node.targets[0], ast.Attribute) and _SETTING.search(target)
         text = f"{target}={self._text(node.value)}"
         is_noted = is_setting and len(node.targets) == 1 and _is_noted(node.value)
+        is_switch = getattr(node.targets[0], "attr", "") in SWITCHED
         self.generic_visit(node)
-        if is_noted:
+        if is_switch:
+            node.value = self._keep_flag(node.value, node.lineno, text.replace("=", " = ", 1))
+        elif is_noted:
             node.value = self._give(node.value, text, ())
         return node
 

@@ -126,13 +126,28 @@ def list_early(parted: DecidedParting) -> Reason | None:
     logged = next(((each, line) for each in alone if (line := _find_logged(each))), None)
     if logged is not None:
         return _tell_logged(parted, *logged)
-    decided = [each for each in tallies if each.kind in {"for", "while"}] + asked
+    loops = [each for each in tallies if each.kind in {"for", "while"}]
+    decided = [each for each in loops if not _is_in_turn(parted, each, tallies[each])] + asked
     decided = sorted(decided, key=[*tallies].index)[-MOST_EARLY:]
     if not decided:
         return None
     *most, last = [f"`{each.text}` ({parted.place(each)})" for each in decided]
     words = f"{', '.join(most)} and {last}" if most else last
     return Clause(f"{EARLY}, ranks differ in {words}"), ""
+
+
+def _is_in_turn(parted: DecidedParting, loop: Decision, own: Mapping[int, Tally]) -> bool:
+    """Whether ranks with fewer turns of a loop are still in it: they wait, and would go on."""
+    source = script_at(loop.file)
+    first, last = (source.loop(loop.line) if source is not None else None) or (0, -1)
+    fewest = min(each.yes for each in own.values())
+    inside = {
+        rank
+        for ranks, frames in parted.sides
+        if any(file == loop.file and first <= line <= last for file, line, _ in frames)
+        for rank in ranks
+    }
+    return all(rank in inside for rank, each in own.items() if each.yes == fewest)
 
 
 #: methods and decorators that keep a function, or what is made of it, to be called later

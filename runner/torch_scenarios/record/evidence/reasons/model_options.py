@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.decision import SWITCHES
+from torch_scenarios.record.evidence.decision import SWITCHED, SWITCHES
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall
@@ -90,12 +90,13 @@ def _find_made(file: str, name: str, folder: str) -> str:
 
 
 def find_flag(parted: DecidedParting) -> Reason | None:
-    """Return the switch of FSDP that ranks set otherwise in the same turn, as to accumulate.
+    """Return the switch of a model that ranks set otherwise in the same turn, as to accumulate.
 
-    ``model.set_requires_gradient_sync(is_last)`` decides whether a backward pass communicates.
+    ``model.set_requires_gradient_sync(is_last)`` decides whether a backward pass communicates, and
+    so does ``model.require_backward_grad_sync = is_last`` of DDP.
     """
     calls = parted.parting.calls.values()
-    if not any(isinstance(each, RecordedCall) and "unit" in each.carries for each in calls):
+    if not any(e.place.via or (isinstance(e, RecordedCall) and e.maker != "py") for e in calls):
         return None
     for decision in parted.tallies(whole=True, alike=True):
         if decision.kind != "flag":
@@ -105,7 +106,7 @@ def find_flag(parted: DecidedParting) -> Reason | None:
             if len(set(flags)) < 2:
                 continue
             alike: dict[bool, list[int]] = {}
-            for rank, flag in zip(passed, flags, strict=True):
+            for rank, flag in sorted(zip(passed, flags, strict=True)):
                 alike.setdefault(flag, []).append(rank)
             shown = "; ".join(f"{flag} on {ranks_text(ranks)}" for flag, ranks in alike.items())
             place = parted.place(decision)
@@ -135,13 +136,22 @@ def _tell_flag(parted: DecidedParting, decision: Decision) -> str:
     """
     source = script_at(decision.file)
     for node in ast.walk(source.tree) if source is not None else ():
-        if isinstance(node, ast.Call) and node.lineno == decision.line and node.args:
-            at = source.assignment(node.args[0], decision.line) if source is not None else 0
-            if source is not None and at and getattr(node.func, "attr", "") in SWITCHES:
-                words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})"
-                behind = tell_contents(parted, (source.file, at), node.args[0])[0]
-                return f"; {behind}" if behind else words
+        value = _find_switched(node) if getattr(node, "lineno", 0) == decision.line else None
+        at = source.assignment(value, decision.line) if source is not None and value else 0
+        if source is not None and value is not None and at:
+            words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})"
+            behind = tell_contents(parted, (source.file, at), value)[0]
+            return f"; {behind}" if behind else words
     return ""
+
+
+def _find_switched(node: ast.AST) -> ast.expr | None:
+    """Return what a statement sets a switch of a model to; None for any other statement."""
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SWITCHES:
+        return node.args[0] if node.args else None
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") in SWITCHED:
+        return node.value
+    return None
 
 
 def _find_unit(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
