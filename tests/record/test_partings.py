@@ -735,7 +735,7 @@ def test_what_some_ranks_log_is_told_where_a_framework_reduces_it_later(tmp_path
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     words = found.notes[0].words
     assert words.startswith("before that, `if (batch == 1).any()` (train.py:3) is true on rank 0")
-    assert "`self.log(\"val/recall\", recall, sync_dist=True)` (train.py:5)" in words
+    assert '`self.log("val/recall", recall, sync_dist=True)` (train.py:5)' in words
     assert "log the same names on every rank" in str(found.fix)
 
 
@@ -2597,7 +2597,8 @@ def test_a_switch_of_ddp_or_deepspeed_that_ranks_set_otherwise_is_told(
         ]
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
-    assert f"`{switch}` (train.py:3) differs in its turn 2: False on rank 0; True on rank 1" in words
+    told = f"`{switch}` (train.py:3) differs in its turn 2: False on rank 0; True on rank 1"
+    assert told in words
     assert "(`boundary = seen + len(x) >= tokens`, train.py:2)" in words
     assert "pass the same to it in each turn" in str(found.fix)
 
@@ -2614,6 +2615,39 @@ def test_a_loop_in_which_a_rank_waits_is_not_one_that_it_went_through_otherwise(
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert ("`for step in range(steps)` (train.py:2)" in words) is (waits == 5)
+
+
+OWN_COUNT = """\
+def build(rank):
+    if rank == 0:
+        return Stage(first)
+    return Stage(last)
+
+def count_rows(rank):
+    return batch // rows_that_fit[rank]
+
+stage = build(rank)
+schedule = Schedule(stage, count_rows(rank))
+schedule.step(x)
+"""
+
+
+def test_what_another_argument_is_made_of_is_not_behind_one_that_differs(tmp_path: Path) -> None:
+    file = script(tmp_path, OWN_COUNT)
+    asks = _if(file, 2, "rank == 0")
+    given = Decision(kind="given", file=file, line=10, text="count_rows(rank)", names=("Schedule",))
+    records = {0: record(0), 1: record(1, error="RuntimeError: sizes", raised_at=place(file, 11))}
+    for rank, count in (0, "4"), (1, "2"):
+        records[rank].ways = [
+            BranchTaken(before=0, decision=asks, yes=1 - rank, no=rank),
+            BranchTaken(before=0, decision=given, yes=1, values=(count,)),
+        ]
+    raised = replace(finding("outcome_differs", 1), diagnosis=None, code="outcome_differs")
+    found = explain_error(raised, records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`count_rows(rank)`, passed to `Schedule` (train.py:10), is 4 on rank 0" in words
+    assert "behind it is `return batch // rows_that_fit[rank]` (train.py:7)" in words
+    assert "if rank == 0" not in f"{words} {found.fix}"
 
 
 RING = """\

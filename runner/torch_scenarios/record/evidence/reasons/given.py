@@ -21,7 +21,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import values_text
 
@@ -50,18 +50,49 @@ def tell_behind(parted: DecidedParting, decision: Decision) -> str:
 
     Nothing is returned where neither is seen.
     """
-    at = ((decision.file, decision.line, ""),)
-    functions = _list_functions(_list_traces(at)) | _list_changes(decision)
+    traces = _list_own_traces(decision)
+    functions = _list_called(decision) | _list_functions(traces) | _list_changes(decision)
     behind = ""
     for each, own in parted.tallies(whole=True).items():
         is_apart = each.kind == "if" and len({tally.yes for tally in own.values()}) > 1
         if is_apart and _is_inside(each, functions):
             behind = f"; behind it, {count_turns(parted, each, own)}"
-    for source, line in _list_traces(at)[1:] if not behind else ():
+    for source, line in traces if not behind else ():
         if source.asks_rank(line) and not source.keeps_rank(line):
             place = short(((source.file, line, ""),), parted.folder)
             return f"; behind it is `{source.text(line)}` ({place})"
     return behind
+
+
+def _parse_given(decision: Decision) -> ast.expr | None:
+    """Return what an argument is set to: `count(rank)` of `chunks=count(rank)`, if it is whole."""
+    text = re.sub(r"^(?:[\w.]+=|\*\*)(?!=)", "", decision.text)
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def _list_own_traces(decision: Decision) -> list[tuple[Script, int]]:
+    """Return the lines that set what an argument reads, and no other argument of its line."""
+    source, given = script_at(decision.file), _parse_given(decision)
+    if source is None or given is None:
+        return _list_traces(((decision.file, decision.line, ""),))[1:]
+    return source.traces(given, decision.line, in_parts=True)
+
+
+def _list_called(decision: Decision) -> set[_Span]:
+    """Return the functions and classes of the scripts that an argument calls."""
+    source, given = script_at(decision.file), _parse_given(decision)
+    if source is None or given is None:
+        return _list_functions(_list_traces(((decision.file, decision.line, ""),))[:1])
+    return {
+        (script.file, node.lineno, node.end_lineno or node.lineno)
+        for each in ast.walk(given)
+        if isinstance(each, ast.Call)
+        for name in [name_of(each.func)]
+        for script, node in (*source.functions(name), *source.makers(name))
+    }
 
 
 def _list_changes(decision: Decision) -> set[_Span]:
