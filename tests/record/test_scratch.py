@@ -117,6 +117,26 @@ def test_temporary_files_and_devices_are_as_ever(tmp_path: Path) -> None:
     assert keep_aside(tmp_path, script) == "True []"
 
 
+def test_a_temporary_file_copies_nothing_of_the_folder_that_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python opens the folder to write, for a file without a name or by an opener of its own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "link").symlink_to("nowhere")
+    script = """
+    import tempfile
+    with tempfile.NamedTemporaryFile() as named, tempfile.TemporaryFile() as other:
+        named.write(b"x"), other.write(b"y")
+        print(os.path.dirname(named.name) == os.environ["TMPDIR"], end=" ")
+    print(sorted(os.listdir(sys.argv[1] + "/copies")))
+    try:
+        open("tree", "w")
+    except IsADirectoryError as error:
+        print(os.path.basename(error.filename))
+    """
+    assert keep_aside(tmp_path, script) == "True []\ntree"
+
+
 @pytest.mark.parametrize(
     ("own", "is_free"),
     [("", True), ("t", True), ("t/tmpabcd1234", True), ("t/pymp-abcd1234", False)],

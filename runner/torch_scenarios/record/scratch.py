@@ -226,9 +226,17 @@ class Scratch:
             return self._call_at(whole, raw, self.visible(whole), mode, *args, **kwargs)
         if "x" in mode and self._is_there(self.visible(whole)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
-        return self._call_at(
-            whole, raw, self._prepare_write(whole, anew="w" in mode), mode, *args, **kwargs
-        )
+        target = self._find_folder(whole) or self._prepare_write(whole, anew="w" in mode)
+        return self._call_at(whole, raw, target, mode, *args, **kwargs)
+
+    def _find_folder(self, whole: str) -> str:
+        """Return where a folder is that is opened to write; nothing where it is no folder.
+
+        An opener makes a file in it, or the file has no name (`O_TMPFILE`): nothing of the folder
+        is written, and it may be as large as `/tmp`.
+        """
+        found = self.visible(whole)
+        return found if os.path.isdir(found) else ""
 
     def _prepare_write(self, whole: str, *, anew: bool) -> str:
         """Return the path at which a file is written: `anew`, or with what it holds."""
@@ -261,7 +269,8 @@ class Scratch:
             return int(self._call_at(whole, raw, self.visible(whole), flags, mode))
         if flags & os.O_EXCL and self._is_there(self.visible(whole)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
-        target = self._prepare_write(whole, anew=bool(flags & os.O_TRUNC))
+        anew = bool(flags & os.O_TRUNC)
+        target = self._find_folder(whole) or self._prepare_write(whole, anew=anew)
         return int(self._call_at(whole, raw, target, flags, mode))
 
     def _looks(self, name: str) -> Callable[..., Any]:
@@ -483,6 +492,8 @@ class Scratch:
         if path is None or path in {"", ":memory:"} or isinstance(path, int):
             return
         whole = os.path.normpath(os.path.join(os.getcwd(), os.fsdecode(path)))
+        if event == "open" and os.path.isdir(whole):
+            return  # no file of the folder is opened
         if not whole.startswith((self._copies, self._gone)) and not self.is_free(whole):
             words = "a fake rank does not write here; `scenario record --writes-allowed` lets it"
             raise PermissionError(errno.EPERM, words, whole)
