@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,3 +82,28 @@ def test_a_name_that_a_script_defines_is_its_own(
 ) -> None:
     script = written(tmp_path, text)
     assert script.reaches("work", {"init_process_group", "Trainer"}) is is_reached
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("def parse_args():\n    return parser.parse_args()\nrows = parse_args().rows\n", {2}),
+        (
+            "def first(x):\n    return second(x)\ndef second(x):\n    return first(x)\nfirst(1)\n",
+            {2, 4},
+        ),
+        (
+            'parser.add_argument("--rows", default=args.rows)\nn = args.rows\n',
+            {1},
+        ),
+    ],
+)
+def test_what_a_function_gives_that_calls_one_of_its_own_name_is_followed_once(
+    tmp_path: Path, text: str, lines: set[int]
+) -> None:
+    """`def parse_args(): ... return parser.parse_args()` is in most scripts of transformers."""
+    script = written(tmp_path, text)
+    last = script.tree.body[-1]
+    assert isinstance(last, ast.Assign | ast.Expr)
+    found = {at for _, at in script.traces(last.value, last.lineno)}
+    assert lines <= found

@@ -443,8 +443,12 @@ class Script:
         """
         found: dict[tuple[str, int], Script] = {}
         waiting: list[tuple[Script, ast.expr, int]] = [(self, value, line)]
+        followed: set[tuple[str, int, int]] = set()  # a function may give what its own name gives
         while waiting and len(found) < MOST_TRACES:
             source, read, before = waiting.pop(0)
+            if (source.file, before, id(read)) in followed:
+                continue
+            followed.add((source.file, before, id(read)))
             for node in ast.walk(read):
                 for where, at, given in (
                     source.gives(node, before) if isinstance(node, ast.Call) else ()
