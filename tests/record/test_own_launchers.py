@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -467,3 +468,49 @@ def test_a_framework_has_its_cause_under_its_own_launcher(
     assert (f"`if {condition}` (train.py:" in done.stdout) is is_wrong
     verdict = "FAILED" if is_wrong else "PASSED"
     assert re.search(rf"^{verdict} .*train\.py  2 ranks", done.stdout, re.MULTILINE)
+
+
+#: what `ipython` does with a script, without IPython
+HOST = """\
+import pathlib
+import sys
+
+path = pathlib.Path(sys.argv[1]).resolve()
+exec(compile(path.read_bytes(), path, "exec"), {"__name__": "__main__"})
+"""
+CELL = """\
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    for epoch in range(2):
+        for batch in range(2):
+            due = WRONG
+            if due and epoch < 2:
+                dist.all_reduce(torch.ones(2))
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+mp.start_processes(work, args=(PORT,), nprocs=2, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize("is_wrong", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_script_that_another_program_runs_has_its_if(tmp_path: Path, *, is_wrong: bool) -> None:
+    (tmp_path / "ipython").write_text(HOST, encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cell = CELL.replace("WRONG", "rank == 0" if is_wrong else "batch == 0")
+    cell = cell.replace("PORT,", f"{port},")
+    done = recorded(tmp_path, cell, sys.executable, str(tmp_path / "ipython"))
+    assert done.returncode == is_wrong, done.stdout
+    words = "rank 0 alone goes into `if due and epoch < 2` (train.py:14), where due = True"
+    assert (words in done.stdout) is is_wrong, done.stdout

@@ -10,6 +10,7 @@ This runs at the start of a Python process: it imports the standard library alon
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import itertools
 import os
@@ -24,6 +25,8 @@ from torch_scenarios.record.recorder import describe_error, is_foreign
 
 #: options of Python that have a word after them
 _WITH_WORD = frozenset({"-X", "-W", "--check-hash-based-pycs"})
+#: programs that run a script themselves, as `ipython train.py` does: they compile what they read
+_HOSTS = frozenset({"ipython", "ipython3", "IPython"})
 #: the word by which Python starts a process that a script spawns
 SPAWNED = "--multiprocessing-fork"
 #: what runs the script, and what records it
@@ -36,7 +39,8 @@ def take_script(argv: Sequence[str]) -> None:
     `argv` are the words that Python was started with. A framework's own worker (Ray's) runs
     functions that the program has sent it by value: their notes have the program's places.
     """
-    script = _script_of(argv)
+    hosted = _hosted_by(argv)
+    script = hosted if hosted is not None else _script_of(argv)
     if script is not None and (not script.endswith(".py") or not os.path.isfile(script)):
         return
     path = os.path.abspath(script) if script is not None else ""
@@ -57,9 +61,43 @@ def take_script(argv: Sequence[str]) -> None:
     decision.of_script = decisions
     if is_spawned:
         sys.path_hooks.insert(0, _Spawned(folders, decisions))
+    elif hosted is not None:
+        _note_compiled(path, decisions)
     elif script is not None:
         sys.path_hooks.insert(0, _Hook(script, path, decisions))
         sys.excepthook = _shorten(sys.excepthook)
+
+
+def _hosted_by(argv: Sequence[str]) -> str | None:
+    """Return the script that a program runs itself (`ipython train.py`); None for no such."""
+    words = [*argv[1:]]
+    if words[:1] == ["-m"]:
+        del words[0]
+    if not words or os.path.basename(words[0]) not in _HOSTS:
+        return None
+    return next((each for each in words[1:] if each.endswith(".py")), None)
+
+
+def _note_compiled(path: str, decisions: decision.Decisions) -> None:
+    """Let one script have notes, where another program compiles it, once."""
+    raw = builtins.compile
+
+    def compile_noted(source: Any, filename: Any, mode: str, *args: Any, **kwargs: Any) -> Any:
+        is_script = (
+            mode == "exec"
+            and isinstance(source, str | bytes)
+            and isinstance(filename, str | os.PathLike)
+            and os.path.abspath(filename) == path
+        )
+        if not is_script:
+            return raw(source, filename, mode, *args, **kwargs)
+        builtins.compile = raw
+        text = source if isinstance(source, bytes) else source.encode()
+        code = decisions.compile(text, path, is_main=True)
+        decisions.send()
+        return code
+
+    builtins.compile = compile_noted  # type: ignore[assignment]
 
 
 def _receive() -> None:
