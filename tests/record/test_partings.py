@@ -776,6 +776,94 @@ def test_a_way_out_that_others_never_come_to_has_the_if_around_it(tmp_path: Path
     assert "put under `if accelerator.is_main_process` (train.py:3)" in str(found.fix)
 
 
+DUE_BY_CLOCK = """\
+class Metrics:
+    def due(self, step):
+        if perf_counter() - self.last > 0.5:
+            self.last = perf_counter()
+            return True
+        return False
+
+
+if metrics.due(step):
+    all_reduce(loss)
+all_gather(loss)
+"""
+
+
+def test_what_a_function_answers_by_is_told_with_the_if_inside_of_it(tmp_path: Path) -> None:
+    file = script(tmp_path, DUE_BY_CLOCK)
+    inner, outer = (
+        _if(file, 3, "perf_counter() - self.last > 0.5"),
+        _if(file, 9, "metrics.due(step)"),
+    )
+    records = {
+        rank: record(
+            rank,
+            call(("all_reduce", "all_gather")[rank], place(file, 10 + rank)),
+            ways=[BranchTaken(before=0, decision=e, yes=1 - rank, no=rank) for e in (inner, outer)],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`if metrics.due(step)` (train.py:9)" in words
+    assert (
+        "`metrics.due` depends on `return True` (train.py:5), under "
+        "`if perf_counter() - self.last > 0.5` (train.py:3), which rank 0 alone goes into"
+    ) in words
+
+
+CHOSEN_FOLDER = """\
+node = get_rank()
+{seed}
+folder = {folder}
+rows = torch.randn(4)
+if {test}:
+    all_reduce(rows)
+all_gather(rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "folder", "test", "told"),
+    [
+        (
+            "",
+            "shared if node == 0 else local",
+            "folder.here",
+            "`folder.here` comes from `folder = shared if",
+        ),
+        ("", "local", "rows.sum() > 0", "`rows` comes from `rows = torch.randn(4)` (train.py:4)"),
+        ("manual_seed(0)", "local", "rows.sum() > 0", ""),
+        ("set_seed(args.seed)", "local", "rows.sum() > 0", ""),
+        (
+            "manual_seed(node)",
+            "local",
+            "rows.sum() > 0",
+            "`rows` comes from `rows = torch.randn(4)`",
+        ),
+    ],
+)
+def test_what_ranks_draw_alike_is_not_where_their_values_differ(
+    seed: str, folder: str, test: str, told: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, CHOSEN_FOLDER.format(seed=seed, folder=folder, test=test))
+    asks = _if(file, 5, test)
+    records = {
+        rank: record(
+            rank,
+            call(("all_reduce", "all_gather")[rank], place(file, 6 + rank)),
+            ways=[BranchTaken(before=0, decision=asks, yes=1 - rank, no=rank)],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert told in words
+    assert ("comes from `" in words) is bool(told)
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

@@ -97,7 +97,7 @@ def _note_compiled(path: str, decisions: decision.Decisions) -> None:
         decisions.send()
         return code
 
-    builtins.compile = compile_noted  # type: ignore[assignment]
+    builtins.compile = compile_noted
 
 
 def _receive() -> None:

@@ -33,7 +33,7 @@ _OF_RANK = re.compile(
 _NAMES_RANK = re.compile(
     r"\b(?:(?:my|get|global|local|world|node|group|data|tensor|pipeline|parallel|dp|tp|pp)_)*rank\b"
     r"|\b(?:\w+_)?RANK\b|\bis_(?:\w+_)?(?:main|master)_process\b|\bis_(?:world_process|global)_zero\b"
-    r"|\b(?:local_)?process_index\b"
+    r"|\b(?:local_)?process_index\b|\bargs\.should_(?:save|log)\b"
 )
 #: a line that keeps the rank, or a variable of the environment, and makes nothing of it
 _KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv)(?!.* or ).*")

@@ -43,6 +43,8 @@ _OWN = re.compile(
     r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|load\w*\(|"
     r"exists\(|is_file\(|\btime\(|monotonic\(|perf_counter\(|getpid|cpu_count|uuid|mkdtemp|stat\("
 )
+#: what draws at random
+_DRAWN = re.compile(r"\b(?:\w+\.)*(?:random\w*|rand(?:n|int|perm)?(?:_like)?|multinomial)\b")
 #: methods that change what they are called on
 _CHANGING = frozenset(
     {
@@ -146,6 +148,11 @@ def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, T
     test = _find_test(source, decision) if source is not None else None
     if source is None or test is None:
         return ""
+    for call in _list_calls_of(test):
+        search = _Search(parted, decision, (source, call, decision.line))
+        found = search.tell_decision()
+        if found:
+            return f"`{ast.unparse(call.func)}` {found}"
     wanted = _list_wanted(test, decision, own)
     for read in wanted:
         search = _Search(parted, decision, (source, read, decision.line))
@@ -156,6 +163,16 @@ def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, T
         if found:
             return f"`{ast.unparse(read)}` {found}"
     return ""
+
+
+def _list_calls_of(test: ast.expr) -> Iterator[ast.Call]:
+    """Yield the calls of a condition without what they are given: what a function answers by.
+
+    `if metrics.should_log(step)` is decided where `should_log` returns.
+    """
+    for each in ast.walk(test):
+        if isinstance(each, ast.Call) and name_of(each.func):
+            yield ast.Call(func=each.func, args=[], keywords=[])
 
 
 def _find_test(source: Script, decision: Decision) -> ast.expr | None:
@@ -425,7 +442,11 @@ class _Search:
             if value is not None and not _is_fixed(value)
             if not _is_kept(script.text(at)) and not script.keeps_rank(at)
         ]
-        own = [each for each in lines if _OWN.search(each[2])]
+        own = [
+            (script, at, text)
+            for script, at, text in lines
+            if _OWN.search(self._without_draws(text)) or script.chooses(at)
+        ]
         if not own:
             return ""
         own = [each for each in own if each[0].names_rank(each[1])] or own  # what it draws by
@@ -434,6 +455,24 @@ class _Search:
         return "comes from " + ", and that from ".join(
             self._show(script, at) + self._tell_table(script, at)
             for script, at, _ in [*near, own[0]]
+        )
+
+    def _without_draws(self, text: str) -> str:
+        """Return a line without what it draws at random, where all ranks draw the same."""
+        return _DRAWN.sub("", text) if self._is_seeded_alike() else text
+
+    def _is_seeded_alike(self) -> bool:
+        """Whether the scripts seed what is drawn, and never by what a rank has for itself."""
+        given = [
+            (script, call.args[0] if call.args else call.keywords[0].value, call.lineno)
+            for script in self._scripts
+            for name in _SEEDS
+            for call in _index(script).calls[name]
+            if call.args or call.keywords
+        ]
+        return bool(given) and not any(
+            _OWN.search(ast.unparse(value)) or script.tests_rank(value, at)
+            for script, value, at in given
         )
 
     def _find_inner(self, own: Sequence[tuple[Script, int, str]]) -> tuple[Script, int, str]:
