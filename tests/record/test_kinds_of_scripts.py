@@ -81,6 +81,12 @@ def test_nothing_is_found_in_a_right_script(recording: Recording, path: Path, ho
     ran.is_projected()
 
 
+def test_batch_norm_over_all_ranks_is_done_on_the_cpu(recording: Recording) -> None:
+    ran = recording.of("cuda_sync_batch_norm.py", "-n", "2", "--cuda-as-cpu")
+    assert ran.code == 0, ran.output + ran.errors
+    assert ran.diagnoses == []
+
+
 def test_a_thread_that_is_no_daemon_is_waited_for_as_python_does(recording: Recording) -> None:
     ran = recording.of("right/thread_outlives_main.py", *HOW["fake"])
     made = [[call.operation for call in each.calls] for each in read(ran.folder).values()]

@@ -110,6 +110,15 @@ def test_a_step_with_convolutions_says_that_none_was_compared(tmp_path: Path) ->
     assert cost["never_compared_us"] == cost["time_us"] > 0
 
 
+def test_a_script_of_images_for_a_gpu_is_reckoned(tmp_path: Path) -> None:
+    found = timed(tmp_path, "times_of_images.py", options=("--cuda-as-cpu",))
+    names = [name for step in steps(found["steps"]) for name in step if name.startswith("all_")]
+    assert names[:2] == ["all_gather_single", "all_reduce"]  # of SyncBatchNorm, there and back
+    kinds = {name for name in found["tensors"] if name.startswith("held_")}
+    assert "held_optimizer" in kinds  # the scaler finds no gradient that is infinite
+    assert found["cost"]["computing_us"] > 0
+
+
 def test_a_host_that_reads_what_its_gpu_computes_is_said_to_wait_with_its_line(
     tmp_path: Path,
 ) -> None:

@@ -97,6 +97,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
@@ -935,6 +936,8 @@ class _Reader:
         self._places: dict[int, ScriptPlace] = {}
         self._kinds: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, RecordedCall] = {}
+        #: whether the script asks for NCCL: what it is recorded on may be another backend
+        self._asks_nccl = False
         #: those that are messages to a rank that there is not: the program is without them
         self._stray: set[int] = set()
         self._blocking: dict[int, BlockingCall] = {}
@@ -976,6 +979,7 @@ class _Reader:
             raise ImpossibleError(message)
         self.record.groups[int(number)] = (_show(name), members, _show(described))
         kinds = {each.rpartition(":")[2] for each in str(backend).lower().split(",")}
+        self._asks_nccl |= "nccl" in kinds
         self.record.on_device |= not kinds <= _ON_HOST
 
     def _take_v(
@@ -1125,6 +1129,8 @@ class _Reader:
         op = more.get("op")
         ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
         _require_tensors(operation, ins, outs)
+        if self._asks_nccl:
+            outs = _concatenate(ins, outs, len(ranks))
         peer, root = more.get("peer"), more.get("root")
         stray = {}
         beyond = [e for e in (peer, root) if isinstance(e, int) and not 0 <= e < len(ranks)]
@@ -1279,6 +1285,7 @@ class _Reader:
         record = self.record
         rank, world = int(claim["rank"]), int(claim["world_size"])
         record.claimed = True
+        self._asks_nccl = "nccl" in str(claim.get("backend", "")).lower()
         if "timeout_s" in claim:
             record.timeout_s = float(claim["timeout_s"])
         if 0 <= rank < world <= MOST_RANKS:
@@ -1429,6 +1436,22 @@ def _number(number: object) -> int:
 def _member(ranks: tuple[int, ...], at: object) -> int | None:
     """Return the rank at a place of a group; None for no place. Raises IndexError beyond it."""
     return None if at is None else ranks[_read_count(at)]
+
+
+def _concatenate(
+    inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], members: int
+) -> tuple[Tensor, ...]:
+    """Return an output of another shape as what its members' inputs make, end to end.
+
+    NCCL gathers into any shape with as many elements (torch 2.13, ProcessGroupNCCL.cpp,
+    `_allgather_base`), and torch's own SyncBatchNorm asks for one of `[1, members * size]`.
+    """
+    if members < 2 or len(inputs) != 1 or len(outputs) != 1:
+        return outputs
+    ((given,), (made,)) = inputs, outputs
+    if not given.shape or made.elements != members * given.elements or made.shape[0] != 1:
+        return outputs
+    return (replace(made, shape=(members * given.shape[0], *given.shape[1:])),)
 
 
 def _require_tensors(

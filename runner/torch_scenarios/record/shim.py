@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed.device_mesh
+from torch.nn.modules._functions import SyncBatchNorm as SyncBatchNormFunction
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_scenarios.record.recorder import leave_untraced
@@ -132,6 +134,7 @@ def install() -> None:
     cuda.memory_allocated = lambda *_: 0
     cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
     cuda.is_initialized = lambda: True
+    cuda.is_current_stream_capturing = cuda.graphs.is_current_stream_capturing = lambda: False
     cuda.is_bf16_supported = lambda *_, **__: True
     cuda.get_device_capability = lambda *_: (8, 0)
     cuda.get_device_properties = lambda *_: _Properties()
@@ -148,6 +151,7 @@ def install() -> None:
     _use_cpu_autocast(torch)
     _use_cpu_mesh(plain)
     _drop_device_ids()
+    _use_cpu_batch_norm()
 
 
 def _accelerate(torch: Any, plain: Any) -> None:
@@ -320,3 +324,153 @@ def _use_cpu(torch: Any, name: str, plain: Any) -> None:
 
     make_on_cpu.__name__ = name
     setattr(torch, name, make_on_cpu)
+
+
+# -------------------------------------------------------------------------------------------------
+# SyncBatchNorm.
+
+#: where torch keeps kernels as long as the process lives
+_KERNELS: list[Any] = []
+
+
+def _use_cpu_batch_norm() -> None:
+    """Let layers of SyncBatchNorm take rows on the CPU; torch has kernels for GPUs alone.
+
+    What the layer communicates is torch's own code: an all_gather of each rank's means, deviations
+    and counts on the way forward, an all_reduce of two sums on the way back. Here are the five
+    kernels between these, in operators that every device has. `C` are channels, the second
+    dimension of rows `[N, C, ...]`; `W` are the ranks of the group.
+
+        rows ── batch_norm_stats ── all_gather ── ..._gather_stats_with_counts ── ..._elemt
+        gradients ── batch_norm_backward_reduce ── all_reduce ── batch_norm_backward_elemt
+    """
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for kernel in (_find_stats, _join_stats, _normalise, _sum_gradients, _spread_gradients):
+        library.impl(_NAMES[kernel], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _KERNELS.append(library)
+    layer: Any = SyncBatchNorm
+    layer.forward = _normalise_by_all
+    ddp: Any = DistributedDataParallel
+    ddp._passing_sync_batchnorm_handle = lambda *_: None
+
+
+def _normalise_by_all(layer: Any, rows: Any) -> Any:
+    """Normalise rows by what all ranks of the group have, in training; else as BatchNorm does."""
+    dist = torch.distributed
+    group = layer.process_group or (dist.group.WORLD if dist.is_initialized() else None)
+    world = dist.get_world_size(group) if group is not None else 1
+    if not layer.training or world < 2:
+        return _BatchNorm.forward(layer, rows)
+    layer._check_input_dim(rows)
+    layer._check_non_zero_input_channels(rows)
+    share = layer.momentum or 0.0
+    mean = variance = None
+    if layer.track_running_stats:
+        mean, variance = layer.running_mean, layer.running_var
+        layer.num_batches_tracked.add_(1)
+        if layer.momentum is None:
+            share = 1.0 / float(layer.num_batches_tracked)
+    return SyncBatchNormFunction.apply(  # type: ignore[no-untyped-call]
+        rows, layer.weight, layer.bias, mean, variance, layer.eps, share, group, world
+    )
+
+
+def _find_stats(rows: Any, eps: float) -> tuple[Any, Any]:
+    """Return the mean `[C]` of each channel, and one over its deviation, in float32 at least."""
+    flat = _flatten(rows)
+    return flat.mean(1), torch.rsqrt(flat.var(1, correction=0) + eps)
+
+
+def _join_stats(
+    rows: Any,
+    means: Any,
+    inverses: Any,
+    running_mean: Any,
+    running_var: Any,
+    momentum: float,
+    eps: float,
+    counts: Any,
+) -> tuple[Any, Any]:
+    """Return mean and one over the deviation `[C]` of the rows of all ranks, given as `[W, C]`.
+
+    The running statistics move by `momentum` towards them; a running variance is unbiased.
+    """
+    del rows
+    weights = (counts / counts.sum()).to(means.dtype).unsqueeze(-1)
+    mean = (weights * means).sum(0)
+    variance = (weights * (inverses**-2 - eps + (means - mean) ** 2)).sum(0)
+    if running_mean is not None:
+        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+    if running_var is not None:
+        unbiased = variance * (counts.sum() / (counts.sum() - 1))
+        running_var.lerp_(unbiased.to(running_var.dtype), momentum)
+    return mean, torch.rsqrt(variance + eps)
+
+
+def _normalise(rows: Any, weight: Any, bias: Any, mean: Any, inverse: Any, eps: float) -> Any:
+    """Return rows without their mean, over their deviation, times the weight, with the bias."""
+    del eps
+    flat = (_flatten(rows) - mean.unsqueeze(-1)) * inverse.unsqueeze(-1)
+    if weight is not None:
+        flat = flat * weight.unsqueeze(-1)
+    if bias is not None:
+        flat = flat + bias.unsqueeze(-1)
+    return _restore(flat, rows)
+
+
+def _sum_gradients(
+    gradients: Any,
+    rows: Any,
+    mean: Any,
+    inverse: Any,
+    weight: Any,
+    *_needed: bool,
+) -> tuple[Any, Any, Any, Any]:
+    """Return the sums `[C]` of gradients, and of gradients times rows; those of weight and bias."""
+    flat = _flatten(gradients)
+    total = flat.sum(1)
+    moved = (flat * (_flatten(rows) - mean.unsqueeze(-1))).sum(1)
+    dtype = total.dtype if weight is None else weight.dtype
+    return total, moved, (moved * inverse).to(dtype), total.to(dtype)
+
+
+def _spread_gradients(
+    gradients: Any,
+    rows: Any,
+    mean: Any,
+    inverse: Any,
+    weight: Any,
+    total: Any,
+    moved: Any,
+    counts: Any,
+) -> Any:
+    """Return the gradients of rows, of sums `[C]` over all ranks."""
+    count = counts.sum()
+    centred = (_flatten(rows) - mean.unsqueeze(-1)) * (inverse**2 * moved / count).unsqueeze(-1)
+    flat = (_flatten(gradients) - (total / count).unsqueeze(-1) - centred) * inverse.unsqueeze(-1)
+    if weight is not None:
+        flat = flat * weight.unsqueeze(-1)
+    return _restore(flat, rows)
+
+
+def _flatten(rows: Any) -> Any:
+    """Return rows `[N, C, ...]` as `[C, N ...]`, in float32 at least."""
+    flat = rows.transpose(0, 1).flatten(1)
+    return flat.float() if flat.dtype in {torch.float16, torch.bfloat16} else flat
+
+
+def _restore(flat: Any, rows: Any) -> Any:
+    """Return what `_flatten` made as rows, in their dtype and order of memory."""
+    sizes = (rows.shape[1], rows.shape[0], *rows.shape[2:])
+    out = torch.empty_like(rows)
+    out.copy_(flat.unflatten(1, sizes[1:]).transpose(0, 1))
+    return out
+
+
+_NAMES = {
+    _find_stats: "batch_norm_stats",
+    _join_stats: "batch_norm_gather_stats_with_counts",
+    _normalise: "batch_norm_elemt",
+    _sum_gradients: "batch_norm_backward_reduce",
+    _spread_gradients: "batch_norm_backward_elemt",
+}

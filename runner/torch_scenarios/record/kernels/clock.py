@@ -3,7 +3,8 @@
 Whatever an operator makes that has floating-point elements is a tensor of torch's `FakeTensorMode`:
 it has a shape and a dtype, and no memory, so that a rank of any model fits anywhere. Numbers that
 steer a program (integers, flags, objects) are real, and are exchanged as in any fake world. What a
-script reads of a value that is not there is a guess: 1 of a number, False of a flag.
+script reads of a value that is not there is a guess: 1 of a number, False of a flag; a mask selects
+all, so that a step is reckoned for the most that it may hold.
 
 Calls of a script go to the kernels of the recorder; between them a line says how long the kernels
 take that were started meanwhile, on which stream::
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -49,6 +51,8 @@ MOST_REAL_BYTES = 1 << 24
 NO_KERNELS = frozenset({"prim", "profiler"})
 #: files that read a count of steps, which lies in the memory of the host
 _OWN_STEPS = ("/torch/optim/optimizer.py",)
+#: the file that asks whether a gradient is infinite, as a number, and skips the optimizer then
+_SCALER = "/torch/amp/grad_scaler.py"
 #: files whose frames are between a call and a dispatch mode
 _BETWEEN = (
     *(__file__, "/torch/_dynamo/eval_frame.py", "/torch/_compile.py"),
@@ -93,6 +97,8 @@ class KernelClock:
         self._watch_copies()
         self._watch_memory()
         self.mode = _mode(self.see)
+        self._is_forked = False
+        os.register_at_fork(after_in_child=self._leave)
 
     def _fuse(self) -> None:
         """Let what is several kernels on a CPU be the one that it is on a GPU."""
@@ -177,8 +183,14 @@ class KernelClock:
         self._settle()
         self._recorder.sink.put(json.dumps(["z", self.ledger.begin(), 0]))
 
+    def _leave(self) -> None:
+        """Leave a child alone: the worker of a DataLoader makes real samples, which it sends."""
+        self._is_forked = True
+
     def see(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let the host come to an operator, and do it."""
+        if self._is_forked:
+            return func(*args, **kwargs)
         self._joined, self._graph = self._compiled.has(func)
         if func.namespace not in NO_KERNELS and not self._joined:
             self._start(0.0, self._host.operator_us(args))
@@ -204,7 +216,8 @@ class KernelClock:
             return self._functional(mode, func, args, kwargs)
         if func._schema.name == "aten::_local_scalar_dense" and self._is_fake(args[0]):
             self._wait_on_host()
-            return _guess(args[0].dtype)
+            is_scaler = _caller(1).f_code.co_filename.endswith(_SCALER)
+            return 0.0 if is_scaler else _guess(args[0].dtype)
         if func._schema.name == "aten::equal" and any(map(self._is_fake, args)):
             self._wait_on_host()
             return True
@@ -217,8 +230,9 @@ class KernelClock:
             is_made = any(each.is_meta for each in tensors)  # as `empty_like(x, device="cuda")`
             if (tensors and not is_made) or not self._is_floating(func, args, kwargs):
                 return func(*args, **kwargs)
+        args = _name_rows(func, args, self._is_fake)
         with self._fake:
-            out = func(*args, **kwargs)
+            out = _select(func, args, kwargs)
         outs = [each for each in tensors_among((out,)) if self._is_fake(each)]
         self._count(func, args, kwargs, out, tensors, outs)
         return out
@@ -375,3 +389,48 @@ def _guess(dtype: Any) -> bool | int | float:
     if dtype.is_floating_point:
         return 1.0
     return False if str(dtype) == "torch.bool" else 1
+
+
+def _name_rows(func: Any, args: Any, is_fake: Callable[[Any], bool]) -> Any:
+    """Return the arguments of an operator with numbers of rows in place of masks."""
+    if func._schema.name != "aten::index":
+        return args
+    table, indices, *rest = args
+    return (table, list(_list_rows(indices, is_fake)), *rest)
+
+
+def _list_rows(indices: Any, is_fake: Callable[[Any], bool]) -> Iterator[Any]:
+    for each in indices:
+        if each is None or each.dtype not in {torch.bool, torch.uint8}:
+            yield each
+        elif is_fake(each):
+            rows = each.new_empty(each.numel(), dtype=torch.int64)
+            yield from (rows for _ in each.shape)
+        else:
+            yield from each.nonzero(as_tuple=True)
+
+
+def _select(func: Any, args: Any, kwargs: Any) -> Any:
+    """Do an operator on tensors without memory; one that selects by their values selects all."""
+    known = _SELECT.get(func._schema.name)
+    return func(*args, **kwargs) if known is None else known(*args, **kwargs)
+
+
+def _nonzero(x: Any) -> Any:
+    return x.new_empty((x.numel(), x.dim()), dtype=torch.int64)
+
+
+def _masked_select(x: Any, mask: Any) -> Any:
+    return x.logical_and(mask).to(x.dtype).flatten()
+
+
+def _unique(x: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
+    inverse = x.new_empty(x.shape, dtype=torch.int64)
+    return x.new_empty(x.numel()), inverse, inverse.flatten()
+
+
+_SELECT: dict[str, Callable[..., Any]] = {
+    "aten::nonzero": _nonzero,
+    "aten::masked_select": _masked_select,
+    "aten::_unique2": _unique,
+}
