@@ -983,6 +983,19 @@ IN_A_ROW = """
 """
 
 
+def test_of_many_steps_those_are_shown_that_matter(tmp_path: Path) -> None:
+    small = "".join("  - compute: {time: 1us}\n" for _ in range(9))
+    path = tmp_path / "many.yaml"
+    text = f"world_size: 2\nsteps:\n{small}  - compute: {{time: 1ms}}\n"
+    path.write_text(text, encoding="utf-8")
+    code, output = costs(str(path), "--topology", "flat")
+    assert code == 0
+    assert "compute, line 12: 1 on each of 2 ranks, 99% of the path" in output
+    assert "... 9 more, each less than 0.5% of the path" in output
+    path.write_text(text.replace("time: 1us", "time: 1ms"), encoding="utf-8")
+    assert costs(str(path), "--topology", "flat")[1].count(", 10% of the path") == 10
+
+
 def test_forecasts_are_held_against_logs_as_calls_in_a_row(tmp_path: Path) -> None:
     """Of nccl-tests, which makes many calls and waits then."""
     log = tmp_path / "all.log"

@@ -367,9 +367,13 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return [f"          {words}"]
 
     def _part_lines(self, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
-        """Return what steps, named by `labels`, or groups cost."""
+        """Return what steps, named by `labels`, or groups cost; of many, those that matter."""
         lines = []
+        least = MENTIONED * self.time if len(parts) > MANY_PARTS else 0.0
+        small = sum(part.on_path < least for part in parts)
         for part in parts:
+            if part.on_path < least:
+                continue
             named = part.part if isinstance(part.part, str) else labels.get(part.part)
             label = named or f"step {part.part}"
             share = part.on_path / self.time if self.time else 0.0
@@ -378,6 +382,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
             sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
             words = sent if part.size else ""  # a collective in one call sends no message
             lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
+        if small:
+            lines.append(f"... {small} more, each less than {MENTIONED:.1%} of the path")
         return lines
 
     def _word_calls(self, part: PartCost) -> str:
@@ -788,6 +794,8 @@ def _name_uncompared(
 
 #: the part of a time from which on it is mentioned
 MENTIONED = 0.005
+#: steps, or groups, that are all shown
+MANY_PARTS = 8
 #: the part of a time that may be like no measurement, where the whole time has an interval
 MOST_UNCOMPARED = 0.5
 #: kernels and hosts that were compared with no step
