@@ -86,6 +86,40 @@ def find_other_sender(records: Mapping[int, RankRecord], folder: str) -> Reason 
     return Clause(words), fix
 
 
+def find_other_target(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return that a rank sends to one that takes nothing from it, and another one waits for it.
+
+    A stage that gives its gradients to the next one, and not back to the one before. No rank
+    receives over that distance, so that it is no message which is only taken later; and a number
+    that is written there may be right, and the `if` wrong under which another one receives.
+    """
+    lonely = dict(_list_lonely(records))
+    taken = {
+        call.peer - rank
+        for rank, record in records.items()
+        for call in record.calls
+        if call.operation == "recv" and call.peer is not None
+    }
+    for (rank, peer, what), call in sorted(lonely.items(), key=lambda each: each[0]):
+        waiting = [at for at, other, how in lonely if (other, how) == (rank, "recv") and at != peer]
+        if what != "send" or peer not in records or rank - peer in taken or len(waiting) != 1:
+            continue
+        meant, passed = waiting[0], find_peer(call, folder)
+        if passed[0].isdigit():
+            continue
+        where, there = (
+            short(each.choice_frames, folder) for each in (call, lonely[meant, rank, "recv"])
+        )
+        words = (
+            f"{_tell_message(rank, call, folder)}, which receives nothing from it, and rank "
+            f"{meant} is the one that waits for a message of rank {rank} ({there})"
+        )
+        words += f"; the number is `{passed[0]}`" if passed[0] else ""
+        words += f": {passed[1]}" if passed[1] else ""
+        return Clause(words), f"send to the rank that waits for it ({where}): to rank {meant}."
+    return None
+
+
 def _list_lonely(
     records: Mapping[int, RankRecord],
 ) -> Iterator[tuple[tuple[int, int, str], RecordedCall]]:

@@ -34,6 +34,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.address import (
     find_group_rank,
     find_other_sender,
+    find_other_target,
     find_peer,
 )
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
@@ -78,7 +79,11 @@ def explain_message(
         crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
-    meant = find_group_rank(records, folder) or find_other_sender(records, folder)
+    meant = (
+        find_group_rank(records, folder)
+        or find_other_sender(records, folder)
+        or find_other_target(records, folder)
+    )
     if meant is not None:
         return meant
     answers = [
