@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -90,6 +91,12 @@ def _explain_decision(
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
         "out of the condition, or decide it the same way on all ranks."
     )
+    set_under = re.search(r" (?:is set by|depends on) .*, under (`.+?` \([^()]+\)), ", values)
+    if set_under is not None:
+        fix = (
+            f"let all ranks take {set_under[1]} the same way, or send what it sets from one to "
+            f"all: `{text}` ({place}) is decided by that."
+        )
     if _is_other_way_taken(parted, decision, ranks):
         if not parted.parting.group:  # both ways communicate: their order is to be changed
             return Clause(words + (f", where {values}" if values else "")), ""

@@ -191,7 +191,8 @@ def _list_wanted(
 ) -> Sequence[ast.expr]:
     """Return the names of a condition whose value differs by rank, or is not known.
 
-    A rank says itself why it differs.
+    A rank says itself why it differs. Where all that is known is one value, and not of every rank,
+    the others came there in other turns: what they read then differs.
     """
     known: dict[str, set[str | None]] = {}
     for tally in own.values():
@@ -199,9 +200,11 @@ def _list_wanted(
             known.setdefault(name, set()).add(value)
     read = _list_read(test)
     differing = [each for name, each in read.items() if len(known.get(name, set())) > 1]
+    unknown = [each for name, each in read.items() if known.get(name, {None}) == {None}]
+    if not differing and not unknown and not all(tally.values for tally in own.values()):
+        differing = [*read.values()]
     if any(_OWN.search(ast.unparse(each)) for each in differing):
         return ()
-    unknown = [each for name, each in read.items() if known.get(name, {None}) == {None}]
     return differing or unknown
 
 
@@ -649,6 +652,13 @@ def _is_within(scope: ast.AST, line: int) -> bool:
 _COPIES = frozenset({"cls", "replace", "_replace"})
 
 
+def _find_set_by_name(held: ast.expr, name: ast.expr) -> ast.expr:
+    """Return what `setattr` sets: an attribute that is written there, or else the object."""
+    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+        return ast.Attribute(held, name.value, ast.Store())
+    return held
+
+
 def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
     """Return what a statement sets or changes, and what it sets it to."""
     if isinstance(node, ast.Assign):
@@ -660,6 +670,8 @@ def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
         return [node.target], node.value
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function, given = node.value.func, node.value.args
+        if name_of(function) == "setattr" and len(given) == 3:
+            return [_find_set_by_name(given[0], given[1])], given[2]
         if isinstance(function, ast.Attribute) and (
             function.attr in _CHANGING or function.attr.startswith("set")
         ):
