@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
+    find_batch,
     find_forward_input,
     find_made,
     find_objects,
@@ -333,6 +334,7 @@ def _explain_argument(
     if finding.diagnosis == "shape_mismatch":
         objects = find_objects(DecidedParting(parting, records, folder))
         given = objects or find_forward_input(parting, folder) or find_sizes(parting, folder)
+        given = given or find_batch(parting, records, folder)
         if given is not None:
             return given
     is_open = not finding.fix or is_split_evenly(parting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
@@ -16,10 +16,10 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.reasons.value_source import trace_value
+from torch_scenarios.record.evidence.reasons.value_source import find_head, trace_value
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
-from torch_scenarios.verdict.finding import ranks_text
+from torch_scenarios.verdict.finding import ranks_text, values_text
 
 #: arguments that name one rank
 _ROOTS = frozenset({"src", "dst", "group_src", "group_dst"})
@@ -191,6 +191,70 @@ def find_tensor(
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
     return None
+
+
+def find_batch(parting: Parting, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return the loop over a loader whose last batch has fewer rows on some ranks.
+
+    Until then the line has passed as many rows on all ranks, in each turn.
+    """
+    calls = {rank: each for rank, each in parting.calls.items() if isinstance(each, RecordedCall)}
+    rows = {rank: _list_rows(call) for rank, call in calls.items()}
+    known = {
+        tuple(_list_rows(each))
+        for rank, call in calls.items()
+        for each in records[rank].calls[: records[rank].calls.index(call)]
+        if each.place.frames == call.place.frames
+    }
+    if len(known) != 1 or any(len(each) != 1 for each in (*rows.values(), *known)):
+        return None
+    (full,), last = next(iter(known)), {rank: each[0] for rank, each in rows.items()}
+    if len(parting.sides) != 1 or min(last.values()) >= full:
+        return None
+    frames = parting.sides[0][1]
+    source = script_at(frames[0][0]) if frames else None
+    value = _find_passed(source, frames[0][1]) if source is not None else None
+    if value is None:
+        return None
+    traced = trace_value(frames, value)
+    for script, line in traced:
+        head = find_head(script, line)
+        made = next(
+            ((each, at) for each, at in traced if "DataLoader" in each.called(at)), (script, 0)
+        )
+        if head is None or not made[1] or _drops_last(*made):
+            continue
+        place, at = (short(((each.file, no, ""),), folder) for each, no in ((script, line), made))
+        counts = {rank: _word_rows(count) for rank, count in sorted(last.items())}
+        words = (
+            f"the tensor is made of a batch of `{script.text(line)}` ({place}), and the last batch "
+            f"has {values_text(counts)}, "
+            f"after {full} in each turn before; the loader is `{made[0].text(made[1])}` ({at})"
+        )
+        fix = (
+            f"let the loader leave out what does not fill a batch (`drop_last=True`, {at}), or "
+            "deal each rank as many rows, or pad to the longest before the ranks gather."
+        )
+        return Clause(words), fix
+    return None
+
+
+def _list_rows(call: RecordedCall) -> list[int]:
+    """Return how many rows the one shape has that a call passes; none where there are several."""
+    return [*{each.shape[0] if each.shape else 0 for each in call.inputs}]
+
+
+def _word_rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
+
+
+def _drops_last(source: Script, line: int) -> bool:
+    """Whether a loader that is made in a line leaves out a last batch that is not full."""
+    return any(
+        each.arg == "drop_last" and ast.unparse(each.value) != str(False)
+        for call in source.calls(line)
+        for each in call.keywords
+    )
 
 
 def _find_looped(
@@ -495,17 +559,36 @@ MOST_MADE = 2
 
 
 def find_order(parting: Parting, folder: str) -> Reason | None:
-    """Return the loop in which ranks pass other members to `new_group` in the same turn."""
+    """Return the loop in which ranks pass other members to `new_group` in the same turn.
+
+    Where an `if` in the loop leaves groups out on some ranks, it is that.
+    """
     for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
-        source = script_at(file)
-        for node, _ in source.find_statements(line) if source is not None else ():
-            if source is not None and isinstance(node, ast.For):
-                words, _ = _explain_order(source, node, folder, "makes another group")
-                place = short(((file, node.lineno, ""),), folder)
-                return words, (
-                    f"let the loop at {place} make the same groups in the same order on every "
-                    "rank, also those without that rank: all ranks call `new_group` for each one."
+        source, chosen = script_at(file), 0
+        for node, part in source.find_statements(line) if source is not None else ():
+            if source is None:
+                break
+            if isinstance(node, ast.If) and part == "body" and source.names_rank(node.lineno):
+                chosen = chosen or node.lineno
+            if not isinstance(node, ast.For):
+                continue
+            place = short(((file, node.lineno, ""),), folder)
+            if chosen:
+                where, at = (short(((file, each, ""),), folder) for each in (chosen, line))
+                words = (
+                    f"each rank makes the groups alone that it is in: `{source.text(chosen)}` "
+                    f"({where}) leaves out those of others"
                 )
+                return Clause(words), (
+                    f"call `new_group` ({at}) for each group on every rank, also on those that are "
+                    f"not in it: move it out of `{source.text(chosen)}` ({where}), and keep there "
+                    "which group is the rank's own."
+                )
+            order, _ = _explain_order(source, node, folder, "makes another group")
+            return order, (
+                f"let the loop at {place} make the same groups in the same order on every "
+                "rank, also those without that rank: all ranks call `new_group` for each one."
+            )
     return None
 
 
@@ -640,23 +723,50 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
     calls = [each for each in parting.calls.values() if isinstance(each, RecordedCall)]
     if len(parting.sides) != 1 or not calls or any(each.maker != _OF_LAYERS for each in calls):
         return None
-    for file, line, _ in frames[:1]:
+    for file, line, _ in frames:
         source = script_at(file)
         for call in source.calls(line) if source is not None else ():
-            for name in (each for each in call.args if isinstance(each, ast.Name)):
+            for name, given in _list_names_given(call):
                 origin = _tell_dealt(source, name, line, folder) if source is not None else ""
                 if not origin:
                     continue
                 place, model = short(((file, line, ""),), folder), ast.unparse(call.func)
-                words = f"`{name.id}`, which `{model}` is given ({place}), has another shape on "
+                words = f"`{given}`, which `{model}` is given ({place}), has another shape on "
                 words += f"each rank; it comes from {origin}"
                 fix = (
-                    f"give the ranks that share the layers of `{model}` the same `{name.id}`: let "
+                    f"give the ranks that share the layers of `{model}` the same `{given}`: let "
                     "what deals the rows take the rank and the size of the data-parallel dimension "
                     "of the mesh, or `broadcast` what one of them has read."
                 )
                 return Clause(words), fix
+        scope = source.scope(line) if source is not None else None
+        if getattr(scope, "name", "") != "forward":
+            return None  # it is no module of the scripts that is called by the next line
     return None
+
+
+def _deals_to_world(source: Script, line: int) -> bool:
+    """Whether a line makes a sampler that deals to all ranks of the world, as none are named."""
+    return any(
+        name_of(call.func) == "DistributedSampler"
+        and len(call.args) < DEALS_AT
+        and not any(each.arg in {None, "rank"} for each in call.keywords)
+        for call in source.calls(line)
+    )
+
+
+#: the place at which `DistributedSampler` takes the rank that it deals to
+DEALS_AT = 3
+
+
+def _list_names_given(call: ast.Call) -> Iterator[tuple[ast.Name, str]]:
+    """Yield the names that a call is given, or parts of, each as it is written there."""
+    for given in call.args:
+        held = given
+        while isinstance(held, ast.Subscript | ast.Attribute):
+            held = held.value
+        if isinstance(held, ast.Name):
+            yield held, ast.unparse(given)
 
 
 def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:
@@ -673,7 +783,8 @@ def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:
         (
             (script, number)
             for script, number in source.traces(read, at)
-            if script.asks_rank(number) and not script.keeps_rank(number)
+            if (script.asks_rank(number) and not script.keeps_rank(number))
+            or _deals_to_world(script, number)
         ),
         None,
     )

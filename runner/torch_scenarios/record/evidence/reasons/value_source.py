@@ -56,6 +56,12 @@ def _list_names(source: Script, read: ast.expr, line: int) -> Iterator[str]:
             yield from (each.id for each in ast.walk(held) if isinstance(each, ast.Name))
 
 
+def find_head(source: Script, line: int) -> ast.For | None:
+    """Return the `for` whose head is in a line."""
+    heads = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
+    return next((each for each in heads if each.lineno == line), None)
+
+
 def _find_loop(source: Script, name: str, line: int) -> ast.For | None:
     """Return the loop around a line that sets a name."""
     for node, part in source.find_statements(line):
@@ -74,7 +80,7 @@ def _find_argument(source: Script, name: str, line: int, callers: Frames) -> ast
     caller = script_at(callers[0][0]) if callers and not is_own else None
     if caller is None or not isinstance(scope, ast.FunctionDef):
         return None
-    place, at = names.index(name) - (names[0] in {"self", "cls"}), callers[0][1]
+    place, at = names.index(name) - (names[0] in {"self", "cls", "ctx"}), callers[0][1]
     calls = [
         node
         for node in ast.walk(caller.tree)
@@ -82,9 +88,11 @@ def _find_argument(source: Script, name: str, line: int, callers: Frames) -> ast
     ]
     named = [each for each in calls if name_of(each.func) == scope.name]
     if not named and scope.name in {"forward", "__call__"}:  # a module is called by its own name
-        named = [each for each in calls if len(each.args) > place][-1:]
+        named = [each for each in calls if name_of(each.func) == "apply"]  # a function of autograd
+        named = named or [each for each in calls if len(each.args) > place][-1:]
     for call in named:
         given = {each.arg: each.value for each in call.keywords}
-        if name in given or place < len(call.args):
-            return given.get(name) or call.args[place]
+        several = [each for each in call.args[: place + 1] if isinstance(each, ast.Starred)]
+        if name in given or several or place < len(call.args):
+            return given.get(name) or (several[0] if several else call.args[place])
     return None
