@@ -22,6 +22,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
+from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import find_one_call, script_at
 from torch_scenarios.record.evidence.stack import (
@@ -220,7 +221,9 @@ def explain_idle(
         why in each for each in keys for why in (PREFIX_DIFFERS, FORM_DIFFERS)
     )
     is_own = bool(keys) and not is_set and _is_of_each_rank(keys[0])
-    if is_own and (unset := _explain_unset(records, folder)):
+    if is_own and (skipped := explain_skipped_key(records, folder)):
+        keys = [keys[0], *skipped]
+    elif is_own and (unset := _explain_unset(records, folder)):
         keys = [keys[0], unset[1], unset[0]]
     waits = keys or _explain_waits(stacks, programs, folder)
     if any(OF_QUEUE in each for each in waits) and (item := explain_item(records, folder)):
