@@ -1354,6 +1354,49 @@ def test_a_way_out_by_a_number_of_each_rank_is_noted(
     assert all("`if value < target` (train.py:4) leaves the loop at :1" in line for line in lines)
 
 
+#: a gradient that is scaled on all ranks where one of them has a large one
+CLIPS = """\
+def largest(norm):
+    dist.all_reduce(norm, op=dist.ReduceOp.MAX)
+def scale(grads, norm, limit):
+    if norm > limit:
+        BODY
+    dist.all_reduce(grads)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("largest(norm)", True),
+        ("dist.broadcast(norm, 0)", True),
+        ("print(norm)", False),
+        ("norm.gather(0, at)", False),
+    ],
+)
+def test_a_way_to_communication_by_a_number_of_each_rank_is_noted(
+    body: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, CLIPS.replace("BODY", body))
+    asks = Decision(kind="if", file=file, line=4, text="if norm > limit", names=("norm", "limit"))
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 6)),
+            ways=[BranchTaken(before=0, decision=asks, no=1, values=(value, "5.0"))],
+        )
+        for rank, value in enumerate(("0.5", "0.25"))
+    }
+    lines = list_own_ways(records, str(tmp_path))
+    assert bool(lines) is is_told
+    assert all("`if norm > limit` (train.py:4) leads to communication (:5)" in e for e in lines)
+    assert not any("fake ranks cannot decide it" in line for line in lines)
+    for each in records.values():
+        each.about = {"mode": "fake"}
+    told = list_own_ways(records, str(tmp_path))
+    assert all("fake ranks cannot decide it" in line for line in told)
+
+
 @pytest.mark.parametrize(("asked_at", "is_told"), [((2, 5), False), ((2, 4), True)])
 def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
     asked_at: tuple[int, int], *, is_told: bool, tmp_path: Path

@@ -172,32 +172,81 @@ def _find_answer(source: Script, line: int, inside: Sequence[ast.If]) -> int:
 
 
 def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
-    """Return in words where ranks leave a loop that communicates by numbers of their own.
+    """Return in words where ranks decide by numbers of their own what they communicate.
 
-    They decided alike in this run, and read other numbers: in another one they may not.
+    They decided alike in this run, and read other numbers: in another one they may not. They leave
+    a loop that communicates, or communicate under the `if`. On fake ranks, where no gradient is
+    averaged, each number is a rank's own.
     """
     own: dict[Decision, dict[int, BranchTaken]] = {}
     for rank, record in records.items():
         for way in record.ways:
             if way.values and way.decision.kind == "if":
                 own.setdefault(way.decision, {})[rank] = way
+    is_fake = any(each.about.get("mode") == "fake" for each in records.values())
     lines = []
     for decision, ways in own.items():
         if len(ways) < max(len(records), 2) or not _differs_in_number(list(ways.values())):
             continue
         head = _find_loop_left(decision, records)
-        if head and not _is_agreed_on(decision, records):
+        inside = 0 if head else _find_call_inside(decision, records)
+        if (head or inside) and not _is_agreed_on(decision, records):
             tallies = {rank: Tally(values=way.values) for rank, way in ways.items()}
             place = short(((decision.file, decision.line, ""),), folder)
-            lines.append(
-                f"`{decision.text}` ({place}) leaves the loop at :{head} by each rank's own "
-                f"number ({list_values(decision, tallies)}): where it is true on some ranks alone, "
-                "the others wait; let the ranks agree on it first (an `all_reduce`)"
+            what = f"leaves the loop at :{head}" if head else f"leads to communication (:{inside})"
+            words = (
+                f"`{decision.text}` ({place}) {what} by each rank's own number "
+                f"({list_values(decision, tallies)}): where it is true on some ranks alone, the "
+                "others wait; let the ranks agree on it first (an `all_reduce`)"
             )
+            words += "; fake ranks cannot decide it, as they send no numbers" * is_fake
+            lines.append(words)
     return lines[:MOST_OWN_WAYS]
 
 
-#: ways out by own numbers that are told
+#: functions by which a rank communicates, as a script calls them
+_COMMUNICATING = frozenset(
+    {
+        *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all"),
+        *("all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather"),
+        *("gather_object", "monitored_barrier", "new_group", "reduce", "reduce_scatter"),
+        *("reduce_scatter_tensor", "scatter", "scatter_object_list"),
+    }
+)
+
+
+def _find_call_inside(decision: Decision, records: Mapping[int, RankRecord]) -> int:
+    """Return the first line under an `if` in which ranks communicate, or would; 0 for none.
+
+    A backward pass communicates where one of the run has.
+    """
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    if source is None or not isinstance(node, ast.If):
+        return 0
+    calls = [call for record in records.values() for call in record.calls]
+    by = _COMMUNICATING | ({"backward"} if any(each.maker == "bw" for each in calls) else set())
+    seen = {at for call in calls for path, at, _ in call.place.frames if path == decision.file}
+    for part in (node.body, node.orelse):
+        for each in (
+            call for stmt in part for call in ast.walk(stmt) if isinstance(call, ast.Call)
+        ):
+            name, owner = name_of(each.func), getattr(each.func, "value", None)
+            is_direct = name in by and (name == "backward" or _is_of_torch(owner))
+            if each.lineno in seen or is_direct or source.reaches(name, by):
+                return each.lineno
+    return 0
+
+
+def _is_of_torch(owner: ast.expr | None) -> bool:
+    """Whether a function is called by its name alone, or is one of `torch.distributed`.
+
+    Tensors have a `gather` and a `scatter` of their own.
+    """
+    return owner is None or ast.unparse(owner) in {"dist", "torch.distributed", "distributed"}
+
+
+#: ways by own numbers that are told
 MOST_OWN_WAYS = 2
 
 
