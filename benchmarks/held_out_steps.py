@@ -21,7 +21,7 @@ from torch_scenarios.cost.topology import topology
 from torch_scenarios.pipeline.plan import weigh_candidate
 
 ROWS = Path(__file__).with_suffix(".yaml")
-WAYS = ("stages", "parts", "replicas", "shards", "context", "tensor", "micro", "turns")
+WAYS = ("stages", "parts", "replicas", "shards", "context", "expert", "tensor", "micro", "turns")
 HEAD = "| step | measured | reckoned | 80 % | memory | 80 % | verdict |"
 
 

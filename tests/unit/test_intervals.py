@@ -146,7 +146,7 @@ def test_planned_memory_is_what_a_plan_says_of_the_published_steps() -> None:
     document = yaml.safe_load(held_out_steps.ROWS.read_text(encoding="utf-8"))
     published = {}
     for name, about in document["sets"].items():
-        for row in about["rows"]:
+        for row in [] if about.get("in_no_interval") else about["rows"]:
             model, way = held_out_steps.read_row(row, document["models"], about.get("code", {}))
             gpu = topology(row["machine"]).gpu
             assert gpu is not None
