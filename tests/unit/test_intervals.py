@@ -388,3 +388,23 @@ def test_published_steps_of_a_form_are_within_its_interval(form: str) -> None:
 
 def test_a_form_of_which_no_step_was_published_has_no_interval() -> None:
     assert form_interval("sparse") is None
+
+
+def test_few_gpus_of_two_racks_have_what_their_nics_carry() -> None:
+    """A rack of 72 has fewer channels than NICs: NVLink bounds these, and a part has its own NICs.
+
+    Of GB300, four of each of two racks gather as quickly as their four NICs, 8/7 of the bus.
+    """
+    machine = topology("gb300-nvl72")
+    nic = machine.links["nic"].bandwidth
+    size = 2.0**34
+    times = {}
+    for few in (2, 4, 8, 64):
+        members = (*range(few), *range(72, 72 + few))
+        entry = Enter(0, None, 0.0, "all_gather_into_tensor", "", size, members)
+        found = CollectiveTimes(machine, 144).of(entry).time
+        bound = size * (2 * few - 1) / (2 * few) / (few * nic)
+        times[few] = found / bound
+    assert times[2] == pytest.approx(times[4], rel=0.05)
+    assert 1 <= times[4] < 1.2
+    assert times[64] > 5  # so many NICs carry more than NVLink does

@@ -494,16 +494,17 @@ class CollectiveTimes:
 
         NCCL's tuner takes two nodes for one in which all GPUs reach each other as NVLink lets them.
         """
-        nic, count = self.topology.links.get(NIC), self.topology.node_ranks
-        if nic is None or count is None:
+        count, speed = self._nics
+        if not count:
             return 0.0
         part = self._part_of_nodes(name, size, ranks)
-        return (
-            size
-            * ring_steps(name, len(ranks))
-            / len(ranks)
-            / (part * nic.bandwidth * (nic.count or count))
-        )
+        return size * ring_steps(name, len(ranks)) / len(ranks) / (part * count * speed)
+
+    @cached_property
+    def _nics(self) -> tuple[int, float]:
+        """How many NICs a node has, and the bytes of each in a microsecond; 0 where unknown."""
+        nic, count = self.topology.links.get(NIC), self.topology.node_ranks
+        return (0, 0.0) if nic is None or count is None else (nic.count or count, nic.bandwidth)
 
     def _part_of_nodes(self, name: str, size: float, ranks: Ranks) -> float:
         senders = self._senders.get(_kind_of_call(name, size / self.scale))
@@ -513,7 +514,9 @@ class CollectiveTimes:
         """Return what NCCL weighs: each algorithm and protocol that can be taken, with its time."""
         nodes = self.topology.node_count(ranks, self.world_size)
         part = self._part_of_nodes(name, size, ranks)
-        return list(tuner.on_part(part).choices(name, size, len(ranks), nodes))
+        count, speed = self._nics
+        own = tuner.on_part(part, count, count * speed / 1000)
+        return list(own.choices(name, size, len(ranks), nodes))
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
         """Return the algorithms that a collective may be asked to take, by their names."""

@@ -233,6 +233,12 @@ class Channels(Struct, frozen=True):
     inside: float
     between: float
 
+    def take_part(self, part: float, nics: int, reach: float) -> float:
+        """Return which part of these channels has a group with a part of a node's NICs."""
+        if nics <= self.count:
+            return part
+        return min(1.0, part * reach / (self.count * self.between))
+
 
 class TunerChoice(Struct, frozen=True):
     """What NCCL would take, and the time it forecasts, in microseconds."""
@@ -274,28 +280,36 @@ class Tuner(Struct, frozen=True):
     channels: Mapping[str, Channels]
     inside: str = NVLINK
 
-    def on_part(self, part: float) -> Tuner:
+    def on_part(self, part: float, nics: int = 0, reach: float = 0.0) -> Tuner:
         """Return the tuner of a group over nodes that has a part of the NICs of each.
 
         NCCL's search (`ncclTopoCompute` in src/graph/search.cc) raises the bandwidth of a ring in a
         node and between nodes together, so that a ring has the channels of these NICs alone. That
         of a tree in a node it raises on, up to twice that of the NICs, and that of NVLS has nothing
         to do with them: two GPUs of each of two nodes are joined by NVLink as they were.
-        """
-        return self if part == 1 else replace(self, channels=dict(self._channels_on(part)))
 
-    def _channels_on(self, part: float) -> Iterator[tuple[str, Channels]]:
+        A channel leaves a node by one NIC. Where a node has more NICs than channels, as a rack of
+        72 GPUs, NVLink bounds them, and not the NICs: a part has then what its own NICs carry.
+        `nics` are the NICs of a node, and `reach` the GB/s of all of them.
+        """
+        if part == 1:
+            return self
+        return replace(self, channels=dict(self._channels_on(part, nics, reach)))
+
+    def _channels_on(self, part: float, nics: int, reach: float) -> Iterator[tuple[str, Channels]]:
         for name, each in self.channels.items():
+            own = each.take_part(part, nics, reach)
             if name in {NVLS, NVLS_TREE}:
-                yield name, Channels(each.count, each.inside, each.between * part)
+                yield name, Channels(each.count, each.inside, each.between * own)
             else:
-                count = max(1, round(each.count * part))
-                speed = each.count * part / count
+                count = max(1, round(each.count * own))
+                speed = each.count * own / count
                 yield name, Channels(count, each.inside * speed, each.between * speed)
         trees = self._find_channels(TREE)
         assert trees is not None
-        count = max(1, round(trees.count * part))
-        between = trees.between * trees.count * part / count
+        own = trees.take_part(part, nics, reach)
+        count = max(1, round(trees.count * own))
+        between = trees.between * trees.count * own / count
         inside = min(trees.inside * trees.count / count, 2 * between)
         yield TREE, Channels(count, inside, between)
 
