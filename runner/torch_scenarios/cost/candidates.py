@@ -108,6 +108,9 @@ MOVED, MOVED_INNER = 60, 12
 MOVED_ROUTED = 18
 #: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
+#: operators of torch that a block is in eager code, and the kernels that they start, forwards and
+#: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds
+STARTED, STARTED_BACKWARD = (72, 21), (105, 35)
 #: what a model need not state
 OPTIONAL = ("head", "experts", "active", "shared", "matrix", *RECIPE)
 #: dtypes by the bytes of an element, and what a model may state
@@ -411,16 +414,18 @@ class Decoder(Struct, frozen=True, kw_only=True):
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         own, routed = self.parameters_of(way, stage)
         sharded = own / way.shards + routed / way.experts_shards
+        starts, starts_backward = (gpu.time_starts(*each) for each in (STARTED, STARTED_BACKWARD))
+        if way.recompute == ALL:
+            starts_backward += starts
+        backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards + again
+        backwards += cast if way.recompute != NOTHING else 0.0
         return RankLoad(
             state=state,
             gathered=gathered,
             activations=activations,
-            block=block + cast,
-            backwards=BACKWARD * (products + passed)
-            + attention_backward
-            + cast_backwards
-            + again
-            + (cast if way.recompute != NOTHING else 0.0),
+            block=max(block + cast, starts),
+            backwards=max(backwards, starts_backward),
+            waits=max(starts - block - cast, 0.0) + max(starts_backward - backwards, 0.0),
             of_weights=products,
             logits=ending,
             optimizer=20 * 4 * sharded / (gpu.bandwidth * gpu.memory),
@@ -1308,7 +1313,8 @@ class RankLoad(Struct, frozen=True, kw_only=True):
     """What a rank of a candidate holds, in bytes, and what its kernels take, in microseconds.
 
     `block` is what a block takes forwards with a microbatch, `of_weights` what of its backward pass
-    the gradients of weights take, `logits` the end of the model.
+    the gradients of weights take, `logits` the end of the model. `waits` is how long kernels of a
+    block wait for their host, forwards and backwards, which starts them one by one.
     """
 
     state: float
@@ -1316,6 +1322,7 @@ class RankLoad(Struct, frozen=True, kw_only=True):
     activations: float
     block: float
     backwards: float
+    waits: float
     of_weights: float
     logits: float
     optimizer: float

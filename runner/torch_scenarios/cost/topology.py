@@ -86,7 +86,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     `bandwidth` is that of its memory in bytes a microsecond. `matmul`, `attention` (backwards
     `attention_backward`) and `memory` are the parts of these that kernels reach, of attention by
     the size of a head (0: of any), `least` is what a kernel takes at least in microseconds.
-    `compared` are steps that were measured, `source` says where all of it is from.
+    `compared` are steps that were measured, `source` says where all of it is from. `operator` and
+    `kernel` are what its host takes for each, in microseconds (:class:`HostSpeed`).
     """
 
     tflops: Mapping[str, float]
@@ -98,6 +99,12 @@ class Gpu(Struct, frozen=True, kw_only=True):
     least: float
     source: str
     compared: ComparedSteps | None = None
+    operator: float = 0.0
+    kernel: float = 0.0
+
+    def time_starts(self, operators: int, kernels: int) -> float:
+        """Return what its host takes for so many operators, which start so many kernels."""
+        return operators * self.operator + kernels * self.kernel
 
     def attention_of(self, size: int) -> float:
         """Return the part that attention reaches with heads of a size: that of the nearest."""
@@ -515,6 +522,8 @@ class _Reader:
         collectives = self.collectives(keys.get("collectives"))
         gpu = self.gpu(keys.get("gpu"))
         host = self.host(keys.get("host"))
+        if gpu is not None:
+            gpu = replace(gpu, operator=host.operator, kernel=host.kernel)
         eager = self.size(keys.get("eager"), "eager")
         if "links" not in keys and "collectives" not in keys:
             self.wrong("a topology has `links`, `collectives` or both", tree.mark, _NO_LINKS)

@@ -54,7 +54,8 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     """A candidate, its file, and what its step costs.
 
     The file is a scenario like any other: it can be read, checked and forecast again, so that the
-    number is not one to be believed. It holds `held` bytes, and by other code `least`.
+    number is not one to be believed. It holds `held` bytes, and by other code `least`. Kernels of a
+    block wait `waits_us` for their host, forwards and backwards.
     """
 
     way: Candidate
@@ -65,6 +66,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     forecast: Forecast
     bottleneck: str
     bubble_us: float = 0.0
+    waits_us: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -108,6 +110,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "error": self.forecast.error,
             "exposed_us": self.forecast.exposure,
             "bubble_us": self.bubble_us,
+            "host_waits_us": self.waits_us,
             "tokens_per_s_per_gpu": self.tokens_a_second(model),
             "bottleneck": self.bottleneck,
         }
@@ -246,6 +249,7 @@ def weigh_candidate(
         forecast=found,
         bottleneck=bottleneck,
         bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
+        waits_us=model.load(way, gpu).waits,
     )
 
 
@@ -385,6 +389,12 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             "a pipeline keeps the gradients of its stage whole on each rank: to shard them "
             "after each round of microbatches is not planned, nor are interleaved zero bubble "
             "and DualPipe"
+        )
+    waiting = [step.way.name for step in found.steps if step.waits_us > 0]
+    if waiting:
+        stated.append(
+            f"in {', '.join(waiting)} the kernels of a block take less than an eager host takes to "
+            "start them: larger microbatches help, fewer ranks of a tensor group, or torch.compile"
         )
     stated += _tell_parted(found)
     if found.gpu == AMPERE and any(step.way.recompute == ALL for step in found.steps):
