@@ -5,7 +5,8 @@ same sizes; the script (tests/record/scripts/tracked_decoder.py) is run by torch
 `_find_peak` was written with FIRST at hand; LATER were chosen before any of them was tracked, and
 forecast once. KEPT are steps whose weights stay whole (`reshard_after_forward=False`), with
 gradients that are scattered once a step where `zero` is 1: these wait untracked, and are added,
-which is right where most is held in the loss. GROUPS have tensor groups.
+which is right where most is held in the loss. GROUPS have tensor groups, MIXED have experts, whose
+rows were chosen before any of them was tracked; expert groups are in none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ PLAIN: dict[str, Any] = {
     "shards": 8,
     "zero": ZERO_3,
     "tensor": 1,
+    "experts": 0,
+    "active": 0,
     "recompute": False,
 }
 OF_70B = {"hidden": 8192, "inner": 28672, "heads": 64}
@@ -46,6 +49,7 @@ FLAGS: dict[str, dict[str, int]] = {
     "plain-gate": {"gated_rows": 4},
     "bfloat16-loss": {"logit_bytes": 6},
     "bfloat16-model": {"weight_bytes": 2, "gradient_bytes": 2, "average_bytes": 2},
+    "weighed-gate": {"expert_rows": 1},
 }
 FIRST: dict[str, dict[str, Any]] = {
     "4 layers of 8B": {},
@@ -172,18 +176,37 @@ GROUPS: dict[str, dict[str, Any]] = {
     },
 }
 
+OF_MIXTRAL = {"vocabulary": 32000, "sequence": 4096, "experts": 8, "active": 2}
+SMALL_EXPERTS = {**OF_1B, "inner": 768, "kv_heads": 4, "experts": 64, "active": 8}
+#: experts that each rank has whole
+MIXED: dict[str, dict[str, Any]] = {
+    "4 layers of Mixtral": {**OF_MIXTRAL},
+    "6 layers of Mixtral, recomputed": {**OF_MIXTRAL, "layers": 6, "shards": 16, "recompute": True},
+    "4 layers of Mixtral, 3 microbatches": {**OF_MIXTRAL, "turns": 3, "shards": 16},
+    "4 layers of Mixtral, weights in the gate": {**OF_MIXTRAL, "flags": ["weighed-gate"]},
+    "12 layers of 64 experts": {**SMALL_EXPERTS, "layers": 12, "sequence": 4096},
+    "12 layers of 64 experts, 4 sequences, recomputed": {
+        **SMALL_EXPERTS,
+        "layers": 12,
+        "sequence": 4096,
+        "micro": 4,
+        "recompute": True,
+    },
+    "4 layers of Mixtral, weights whole": {**OF_MIXTRAL, "zero": ZERO_2, "shards": 32},
+}
+
 
 def plan_case(case: dict[str, Any]) -> float:
     """Return what a rank holds by the plan, in bytes."""
     sizes = {**PLAIN, **case}
     ranks = sizes["replicas"] * sizes["shards"]
-    names = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary", "sequence")
+    names = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary", "sequence", "experts")
     code: dict[str, int] = {}
     for flag in sizes.get("flags", ()):
         code |= FLAGS[flag]
     model = Decoder(
         batch=ranks * sizes["micro"] * sizes["turns"],
-        **{name: sizes[name] for name in names},
+        **{name: sizes[name] for name in (*names, "active")},
         **code,
     )
     way = Candidate(
@@ -214,7 +237,7 @@ def track_case(case: dict[str, Any]) -> float:
 def main() -> None:
     """Print a line for each case that is asked for, all if none is."""
     print("| step | tracked | planned | off by |", "|---" * 4 + "|", sep="\n")
-    for cases in (FIRST, LATER, KEPT, GROUPS):
+    for cases in (FIRST, LATER, KEPT, GROUPS, MIXED):
         for name, case in cases.items():
             if len(sys.argv) < 2 or any(asked in name for asked in sys.argv[1:]):
                 tracked, planned = track_case(case), plan_case(case)

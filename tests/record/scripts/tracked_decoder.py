@@ -24,10 +24,10 @@ parser = argparse.ArgumentParser()
 for name, value in (
     *(("layers", 4), ("hidden", 4096), ("inner", 14336), ("heads", 32), ("kv_heads", 8)),
     *(("vocabulary", 128256), ("micro", 1), ("sequence", 8192), ("turns", 1)),
-    *(("replicas", 1), ("shards", 8), ("zero", 3), ("tensor", 1)),
+    *(("replicas", 1), ("shards", 8), ("zero", 3), ("tensor", 1), ("experts", 0), ("active", 0)),
 ):
     parser.add_argument(f"--{name}", type=int, default=value)
-for flag in ("recompute", "plain-gate", "bfloat16-loss", "bfloat16-model"):
+for flag in ("recompute", "plain-gate", "bfloat16-loss", "bfloat16-model", "weighed-gate"):
     parser.add_argument(f"--{flag}", action="store_true")
 asked = parser.parse_args()
 
@@ -71,8 +71,36 @@ class Own(torch.autograd.Function):
         return grad.repeat(1, asked.tensor, 1)
 
 
+class Experts(nn.Module):
+    """Gated networks, of which a token passes `--active`; each gets as many rows as the others.
+
+    A row is multiplied by its weight behind its expert, or with `--weighed-gate` within it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        shape = asked.experts, asked.hidden, asked.inner
+        self.router = nn.Linear(asked.hidden, asked.experts, bias=False)
+        self.gate, self.up = (nn.Parameter(torch.empty(shape)) for _ in range(2))
+        self.down = nn.Parameter(torch.empty(asked.experts, asked.inner, asked.hidden))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.flatten(0, 1)
+        weights, chosen = self.router(rows).softmax(-1).topk(asked.active)
+        order = chosen.flatten().argsort()
+        sorted_rows = rows[order // asked.active].unflatten(0, (asked.experts, -1))
+        weights = weights.flatten()[order].unflatten(0, (asked.experts, -1))[..., None]
+        joined = Gate.apply(torch.bmm(sorted_rows, self.gate), torch.bmm(sorted_rows, self.up))
+        if asked.weighed_gate:
+            out = torch.bmm(joined * weights, self.down)
+        else:
+            out = torch.bmm(joined, self.down) * weights
+        found = torch.zeros_like(rows).index_add(0, order // asked.active, out.flatten(0, 1))
+        return found.view_as(x)
+
+
 class Block(nn.Module):
-    """Attention with grouped keys, and a gated network."""
+    """Attention with grouped keys, and a gated network, or experts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,9 +112,12 @@ class Block(nn.Module):
         self.key = linear(asked.hidden, keys)
         self.value = linear(asked.hidden, keys)
         self.out = linear(own, asked.hidden)
-        self.gate = linear(asked.hidden, inner)
-        self.up = linear(asked.hidden, inner)
-        self.down = linear(inner, asked.hidden)
+        if asked.experts:
+            self.experts = Experts()
+        else:
+            self.gate = linear(asked.hidden, inner)
+            self.up = linear(asked.hidden, inner)
+            self.down = linear(inner, asked.hidden)
         self.before = nn.LayerNorm(asked.hidden, bias=False)
         self.between = nn.LayerNorm(asked.hidden, bias=False)
 
@@ -105,6 +136,8 @@ class Block(nn.Module):
         )
         x = x + scatter(self.out(attended.transpose(1, 2).flatten(2)))
         rows = gather(self.between(x))
+        if asked.experts:
+            return x + self.experts(rows)
         gate, other = self.gate(rows), self.up(rows)
         joined = F.silu(gate) * other if asked.plain_gate else Gate.apply(gate, other)
         return x + scatter(self.down(joined))
