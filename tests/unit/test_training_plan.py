@@ -893,6 +893,19 @@ def test_a_plan_says_where_groups_are_parts_of_two_racks(tmp_path: Path) -> None
     assert "`node: {ranks: 64}`" in line
 
 
+def test_a_plan_says_where_shards_of_experts_are_filled_up(tmp_path: Path) -> None:
+    """fully_shard divides the first dimension of a parameter, of which each expert is one."""
+    lines = {}
+    for shards, experts in ((8, 4), (4, 4), (8, 8)):
+        model, asked = replace(MIXED, experts=experts), way(shards=shards)
+        step = weigh_candidate(model, asked, topology(MACHINE), gpu(), tmp_path)
+        found = TrainingPlan(steps=(step,), looked_at=1, too_large=0)
+        told = [line for line in plan_lines(model, found) if "shard_placement_fn" in line]
+        lines[shards, experts] = told
+    assert "holds and gathers up to 2 times as much" in lines[8, 4][0]
+    assert lines[4, 4] == lines[8, 8] == []
+
+
 def test_a_plan_says_what_of_its_ways_is_not_planned_or_is_far_off(tmp_path: Path) -> None:
     pipeline, shards = (
         weigh_candidate(TINY, each, topology(MACHINE), gpu(), tmp_path)

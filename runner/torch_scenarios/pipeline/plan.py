@@ -16,6 +16,7 @@ from torch_scenarios.cost.candidates import (
     NOTHING,
     RECIPE,
     SOME,
+    ZERO_1,
     Candidate,
     Decoder,
 )
@@ -396,7 +397,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
             f"in {', '.join(waiting)} the kernels of a block take less than an eager host takes to "
             "start them: larger microbatches help, fewer ranks of a tensor group, or torch.compile"
         )
-    stated += _tell_parted(found)
+    stated += _tell_parted(found) + _tell_filled(model, found)
     if found.gpu == AMPERE and any(step.way.recompute == ALL for step in found.steps):
         stated.append(
             "on A100 steps that recompute everything took 0.84 to 0.91 times their forecast, as "
@@ -453,6 +454,27 @@ def _tell_parted(found: TrainingPlan) -> list[str]:
                     "them whole"
                 )
     return list(lines.values())
+
+
+def _tell_filled(model: Decoder, found: TrainingPlan) -> list[str]:
+    """Return a line for ways of FSDP that have more shards than there are experts to divide.
+
+    fully_shard divides the first dimension of a parameter, that of experts, and fills it up.
+    """
+    times = {
+        step.way.name: step.way.experts_shards * step.way.expert / model.experts
+        for step in found.steps
+        if model.experts and step.way.stages == 1 and step.way.zero > ZERO_1
+    }
+    filled = {name: each for name, each in times.items() if each > 1}
+    if not filled:
+        return []
+    words = (
+        f"{', '.join(filled)}: more shards than experts, so that fully_shard holds and gathers up "
+        f"to {max(filled.values()):.3g} times as much of them, unless its `shard_placement_fn` is "
+        "`Shard(1)` for experts, as in torchtitan and here"
+    )
+    return [words]
 
 
 def _tell_open(model: Decoder, products: set[str], *, has_groups: bool) -> str:

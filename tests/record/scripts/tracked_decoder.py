@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
@@ -216,6 +217,8 @@ with FakeTensorMode():
     model = Model()
     torch.set_default_dtype(torch.float32)
     keep = {} if asked.zero == 3 else {"reshard_after_forward": False}
+    if 0 < asked.experts < asked.shards:  # as torchtitan: a shard of no expert would be filled up
+        keep["shard_placement_fn"] = lambda each: Shard(1) if each.dim() == 3 else None
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy, **keep)
     fully_shard(model, mesh=mesh, mp_policy=policy, **keep)
