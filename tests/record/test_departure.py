@@ -494,3 +494,34 @@ def test_a_program_that_takes_from_a_queue_waits_for_items(tmp_path: Path) -> No
     assert waits_for_items(stack((f"{LIB}/multiprocessing/queues.py", 103, "get"), own))
     assert not waits_for_items(stack((f"{LIB}/multiprocessing/popen_fork.py", 27, "poll"), own))
     assert not waits_for_items("")
+
+
+REPORTS = """\
+def loop(rank):
+    for x in shard[rank]:
+        step(x)
+    report(loss)
+"""
+
+
+@pytest.mark.parametrize("at", [4, 3])
+def test_a_rank_that_waits_outside_of_calls_has_left_the_loop_of_the_others(
+    at: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(REPORTS, encoding="utf-8")
+    place = ScriptPlace(frames=((str(file), 3, "step(x)"),))
+    records = {rank: RankRecord(rank=rank, world_size=2, inside=rank == 1) for rank in range(2)}
+    for rank, each in records.items():
+        each.items = [
+            RecordedCall(
+                number=number, operation="all_reduce", group=(0, 1), group_name="0", place=place
+            )
+            for number in range(2 + rank)
+        ]
+    stacks = {
+        0: stack(("/x/site-packages/ray/train/util.py", 9, "report"), (str(file), at, "loop"))
+    }
+    lines = " ".join(explain_idle(records, stacks, {}, str(tmp_path)))
+    words = "the loop `for x in shard[rank]` (train.py:2) has more turns on some ranks"
+    assert (words in lines) is (at == 4)

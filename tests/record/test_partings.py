@@ -864,6 +864,31 @@ def test_what_ranks_draw_alike_is_not_where_their_values_differ(
     assert ("comes from `" in words) is bool(told)
 
 
+GATHERS_ON_MAIN = """\
+for x in val:
+    if accelerator.is_main_process:
+        gather(x)
+train()
+"""
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_without_notes_an_if_of_the_main_process_comes_before_the_loop_around_it(
+    *, came: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, GATHERS_ON_MAIN)
+    gathers = [call("all_gather", place(file, 3)) for _ in range(2 + came)]
+    records = {
+        0: record(0, *gathers[: 1 + came]),
+        1: record(1, *gathers[2:], call("all_reduce", place(file, 4))),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    told = "rank 0 alone goes into `if accelerator.is_main_process` (train.py:2)"
+    assert (told in words) is not came
+    assert ("more turns on some ranks" in words) is came
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

@@ -40,7 +40,11 @@ from torch_scenarios.record.evidence.reasons.argument import (
     find_tensor,
     is_split_evenly,
 )
-from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
+from torch_scenarios.record.evidence.reasons.branch import (
+    explain_places,
+    find_asking_branch,
+    find_branch,
+)
 from torch_scenarios.record.evidence.reasons.caller import (
     find_anew,
     find_answer,
@@ -478,6 +482,7 @@ def explain_parting(
             find_decorated(parted),
             find_turn(parted),
             find_anew(parted),
+            find_asking_branch(parting, records, folder),
             find_turns(parting, records, folder),
             find_branch(parting, records, folder),
             find_loader(parted),

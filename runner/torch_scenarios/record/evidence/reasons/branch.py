@@ -59,6 +59,24 @@ def find_branch(
     return branch_of(sides, folder)
 
 
+def find_asking_branch(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return the `if` that asks for the rank, around a line to which other ranks never come.
+
+    A loop around it has as many turns on all ranks, as far as its text shows.
+    """
+    for ranks, frames in parting.sides:
+        others = [each for each in (*parting.calls, *parting.missing) if each not in ranks]
+        came = any(call.place.frames == frames for each in others for call in records[each].calls)
+        found = find_branch(parting, records, folder) if frames and not came else None
+        if found is not None:
+            who, _, text = found[0].words.partition("`")
+            if who.startswith(ranks_text(ranks)) and ASKS_RANK.search(text):
+                return found
+    return None
+
+
 def branch_of(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[Clause, str] | None:
     """Return the `if` or `except` that leads some ranks to their place, by the script's text."""
     if len(sides) < 2:

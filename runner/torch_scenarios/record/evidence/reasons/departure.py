@@ -21,6 +21,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
+from torch_scenarios.record.evidence.reasons.loop import find_turns, loop_of
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -707,7 +708,39 @@ def _explain_outside(
     `places` says where each of them is: what it decided since its last call is in its memory alone.
     """
     waiting = [r for r, each in records.items() if r not in places and each.inside]
-    return [*_find_apart(places, waiting, records, folder), *find_polls(places, records, folder)]
+    apart = _find_apart(places, waiting, records, folder)
+    apart = apart or _find_left(places, waiting, records, folder)
+    return [*apart, *find_polls(places, records, folder)]
+
+
+def _find_left(
+    places: Mapping[int, Frames],
+    waiting: Sequence[int],
+    records: Mapping[int, RankRecord],
+    folder: str,
+) -> list[str]:
+    """Return the loop that ranks outside of any call have left, and others, who wait, are in."""
+    calls = {
+        rank: last
+        for rank in waiting
+        for last in records[rank].items[-1:]
+        if isinstance(last, RecordedCall)
+    }
+    for rank, frames in places.items():
+        for call in calls.values() if rank in records else ():
+            loop = loop_of(call.place.frames, [frames])
+            source = script_at(loop[2]) if loop is not None else None
+            if loop is None or source is None:
+                continue
+            is_past = any(
+                file == loop[2] and source.scope(line) is source.scope(loop[1]) and line > loop[1]
+                for file, line, _ in frames
+            )
+            parting = Parting(group="", at=0, calls=calls, missing=(rank,))
+            found = find_turns(parting, records, folder) if is_past else None
+            if found is not None:
+                return [found[0].words]
+    return []
 
 
 def _explain_lost(

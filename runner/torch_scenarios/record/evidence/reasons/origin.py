@@ -525,7 +525,7 @@ def _word_turns(own: Mapping[int, Tally]) -> str:
     if into and len(into) < len(yes):
         return f"which {ranks_text(into)} alone {'goes' if len(into) == 1 else 'go'} into"
     if len(set(yes.values())) > 1:
-        return f"which is true {list_times(yes)}"
+        return f"which is true more often on some ranks: {list_times(yes)}"
     return f"which is asked {list_times({r: each.yes + each.no for r, each in own.items()})}"
 
 
