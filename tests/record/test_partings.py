@@ -2806,6 +2806,34 @@ def test_what_another_argument_is_made_of_is_not_behind_one_that_differs(tmp_pat
     assert "if rank == 0" not in f"{words} {found.fix}"
 
 
+MICRO_STEPS = """\
+fits = free(local_rank) // 4
+steps = ceil(12 / fits)
+for iteration in range(6):
+    for micro_step in range(steps):
+        model.require_backward_grad_sync = micro_step == 2
+        model(x).backward()
+"""
+
+
+def test_a_switch_that_a_loop_of_another_length_sets_has_the_loop(tmp_path: Path) -> None:
+    file = script(tmp_path, MICRO_STEPS)
+    switch = "model.require_backward_grad_sync = micro_step == 2"
+    passes = Decision(kind="flag", file=file, line=5, text=switch)
+    turns = Decision(kind="for", file=file, line=4, text="for micro_step in range(steps)")
+    records = {0: record(0), 1: record(1, call("all_reduce", place(file, 6), maker="bw"))}
+    for rank, own in (0, [False, False, False]), (1, [False, False, True]):
+        records[rank].ways = [
+            BranchTaken(before=0, decision=passes, yes=flag, no=not flag) for flag in own
+        ]
+        records[rank].ways.append(BranchTaken(before=0, decision=turns, yes=3, no=2 - rank))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "differs in its turn 3: False on rank 0; True on rank 1; the loop around it, " in words
+    assert "`for micro_step in range(steps)` (train.py:4), has other turns on some ranks" in words
+    assert "and that from `fits = free(local_rank) // 4` (train.py:1)" in words
+
+
 RING = """\
 steps = math.ceil(len(query) / 4)
 for _ in range(steps):

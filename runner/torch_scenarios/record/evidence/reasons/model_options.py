@@ -138,10 +138,32 @@ def _tell_flag(parted: DecidedParting, decision: Decision) -> str:
     for node in ast.walk(source.tree) if source is not None else ():
         value = _find_switched(node) if getattr(node, "lineno", 0) == decision.line else None
         at = source.assignment(value, decision.line) if source is not None and value else 0
-        if source is not None and value is not None and at:
-            words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})"
-            behind = tell_contents(parted, (source.file, at), value)[0]
-            return f"; {behind}" if behind else words
+        if source is None or value is None:
+            continue
+        words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})" if at else ""
+        behind = tell_contents(parted, (source.file, at), value)[0] if at else ""
+        if behind:
+            return f"; {behind}"
+        turns = _tell_turns(parted, source, decision.line)
+        return words + (f"; {turns}" if turns else "")
+    return ""
+
+
+def _tell_turns(parted: DecidedParting, source: Script, line: int) -> str:
+    """Return the innermost loop around a line that has more turns on some ranks; or nothing."""
+    tallies = parted.tallies(whole=True)
+    loops = [each for each, _ in source.find_statements(line) if isinstance(each, ast.For)]
+    for node in loops:
+        for decision, own in tallies.items():
+            if (decision.file, decision.line) != (source.file, node.lineno):
+                continue
+            each = {rank: tally.yes / (tally.no or 1) for rank, tally in own.items()}
+            if len({*each.values()}) > 1:
+                behind = tell_contents(parted, (source.file, node.lineno), node.iter)[0]
+                words = (
+                    f"the loop around it, `{decision.text}` ({parted.place(decision)}), has other "
+                )
+                return f"{words}turns on some ranks{behind and f': {behind}'}"
     return ""
 
 
