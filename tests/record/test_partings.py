@@ -889,6 +889,43 @@ def test_without_notes_an_if_of_the_main_process_comes_before_the_loop_around_it
     assert ("more turns on some ranks" in words) is came
 
 
+KEEPS_BEST = """\
+class KeepBest:
+    def __init__(self, loader):
+        self.loader, self.best = loader, None
+
+    def __call__(self, score):
+        if self.best is not None and score <= self.best:
+            return
+        self.best = score
+        evaluate(self.loader)
+
+
+best = KeepBest(auto_dataloader(rows))
+best(loss)
+train()
+"""
+
+
+def test_of_what_is_set_together_each_name_comes_from_its_own_part(tmp_path: Path) -> None:
+    file = script(tmp_path, KEEPS_BEST)
+    asks = replace(
+        _if(file, 6, "self.best is not None and score <= self.best"), names=("self.best",)
+    )
+    records = {
+        0: record(0, call("all_reduce", place(file, 9, 13))),
+        1: record(1, call("all_gather", place(file, 14))),
+    }
+    for rank, each in records.items():
+        each.ways = [
+            BranchTaken(before=0, decision=asks, yes=rank, no=1 - rank, values=(f"0.{rank}",))
+        ]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 1 alone takes the `return`:7" in words
+    assert "comes from `" not in words
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

@@ -40,7 +40,7 @@ MOST_FOLLOWED, MOST_CALLERS = 60, 3
 _OWN = re.compile(
     r"\brank\b|_rank\b|\bRANK\b|is_(?:main|master|rank|first|last)\w*\(|environ|getenv|hostname|"
     r"\bis_(?:\w+_)?(?:main|master)_process\b|\bis_(?:world_process|global)_zero\b|process_index\b|"
-    r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|load\w*\(|"
+    r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|(?<![a-z])load\w*\(|"
     r"exists\(|is_file\(|\btime\(|monotonic\(|perf_counter\(|getpid|cpu_count|uuid|mkdtemp|stat\("
 )
 #: what draws at random
@@ -599,8 +599,9 @@ class _Index:
             if isinstance(node, ast.Call):
                 self._add_call(node)
             targets, value = _list_targets(node)
-            for each in targets:
-                self.changes[_key_of(each)].append((node.lineno, value))  # type: ignore[attr-defined]
+            values: Sequence[ast.expr | None] = _list_parts(node) or [value] * len(targets)
+            for each, held in zip(targets, values, strict=True):
+                self.changes[_key_of(each)].append((node.lineno, held))  # type: ignore[attr-defined]
 
     def _add_call(self, node: ast.Call) -> None:
         name = name_of(node.func)
@@ -610,6 +611,19 @@ class _Index:
         for given in node.keywords:
             if given.arg and (name[:1].isupper() or name in _COPIES):
                 self.changes[f".{given.arg}"].append((given.value.lineno, given.value))
+
+
+def _list_parts(node: ast.AST) -> list[ast.expr]:
+    """Return what each name of `a, b = c, d` is set to; nothing for any other statement."""
+    if not isinstance(node, ast.Assign) or len(node.targets) > 1:
+        return []
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return []
+    whole = (*target.elts, *value.elts)
+    is_paired = len(target.elts) == len(value.elts) == len([*list_targets([target])])
+    is_plain = not any(isinstance(each, ast.Starred) for each in whole)
+    return [*value.elts] if is_paired and is_plain else []
 
 
 @cache
