@@ -495,14 +495,13 @@ def work(rank, port):
             if due and epoch < 2:
                 dist.all_reduce(torch.ones(2))
         dist.barrier()
-    dist.destroy_process_group()
 
 
 mp.start_processes(work, args=(PORT,), nprocs=2, start_method="fork")
 """
 
 
-@pytest.mark.parametrize("is_wrong", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("is_wrong", [True, False])
 def test_a_script_that_another_program_runs_has_its_if(tmp_path: Path, *, is_wrong: bool) -> None:
     (tmp_path / "ipython").write_text(HOST, encoding="utf-8")
     with socket.socket() as free:

@@ -926,6 +926,25 @@ def test_of_what_is_set_together_each_name_comes_from_its_own_part(tmp_path: Pat
     assert "comes from `" not in words
 
 
+@pytest.mark.parametrize("line", [4, 1])
+def test_a_call_at_which_ranks_part_is_not_one_that_was_not_waited_for(
+    line: int, tmp_path: Path
+) -> None:
+    file = script(tmp_path, "x.backward()\nif rank == 0:\n    evaluate()\nbackward()\n")
+    asks = _if(file, 2, "rank == 0")
+    records = {
+        0: record(0, call("all_gather", place(file, 3))),
+        1: record(1, call("all_reduce", place(file, 4), maker="bw")),
+    }
+    for rank, each in records.items():
+        each.ways = [BranchTaken(before=0, decision=asks, yes=1 - rank, no=rank)]
+    at = f"train.py:{line}"
+    mark = Mark(source=Source(path="scenario.yaml", text=""), line=1, column=1, at=at)
+    unwaited = replace(finding("missing_wait", 1), notes=(Clause("starts it", mark),))
+    found = add_reasons([finding("call_mismatch", 0, 1), unwaited], records, str(tmp_path))
+    assert len(found) == (1 if line == 4 else 2)
+
+
 def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
     file = script(tmp_path, PREPARES)
     words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))

@@ -443,6 +443,12 @@ class _TrackedWork(weakref.ref[Any]):
     is_over: bool
 
 
+#: what ends a process that Python's multiprocessing has forked, by `os._exit`
+_ENDS_OF_FORKS = tuple(
+    os.path.join("multiprocessing", each) for each in ("popen_fork.py", "forkserver.py")
+)
+
+
 class Recorder:
     """What one process records; one a process."""
 
@@ -1086,10 +1092,13 @@ class Recorder:
 
         def leave_at_once(code: Any = 0) -> NoReturn:
             caller = frame_of(1)
-            is_own = not is_foreign(caller.f_code.co_filename)
-            if is_own and not self._ended and os.getpid() == self._pid:
+            file = caller.f_code.co_filename
+            is_own = not is_foreign(file)
+            is_forked = file.endswith(_ENDS_OF_FORKS)  # its program is over
+            if (is_own or is_forked) and not self._ended and os.getpid() == self._pid:
                 self.write_decisions()
-                self._put(json.dumps(["exit", _list_frames(caller)]))
+                if is_own:
+                    self._put(json.dumps(["exit", _list_frames(caller)]))
                 self.end(int(code))
             leave(code)
 

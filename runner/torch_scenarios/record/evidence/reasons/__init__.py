@@ -184,7 +184,7 @@ def _add_reasons(
         if reason is None or parting is None:
             return tuple(lines)
         lines[at] = add_reason(finding, [reason[0]], reason[1])
-        return tuple(_leave_out_results(lines, at, parting))
+        return tuple(_leave_out_results(lines, at, parting, folder))
     of_model = _is_of_model(parting, records)
     options = _explain_model(finding, parting, records, folder) if of_model else None
     if options is not None:
@@ -211,7 +211,7 @@ def _add_reasons(
     if not any(_MORE_TURNS in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
     lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
-    return tuple(_leave_out_results(lines, at, parting)) if fix else tuple(lines)
+    return tuple(_leave_out_results(lines, at, parting, folder)) if fix else tuple(lines)
 
 
 def _list_marked(
@@ -367,7 +367,9 @@ def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> 
     return any(isinstance(each, RecordedCall) and each.maker != "py" for each in calls)
 
 
-def _leave_out_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
+def _leave_out_results(
+    lines: Sequence[Finding], at: int, parting: Parting, folder: str
+) -> Iterator[Finding]:
     """Yield the findings; of ranks that part in a group what follows there is a note of the first.
 
     Their calls are of other turns from there on, and may agree in nothing.
@@ -378,6 +380,8 @@ def _leave_out_results(lines: Sequence[Finding], at: int, parting: Parting) -> I
     results = [
         each for each in lines[at + 1 :] if each.diagnosis in PARTED and ranks >= {*each.ranks}
     ]
+    later = [each for each in lines[at + 1 :] if not _is_unwaited_there(each, parting, folder)]
+    lines = [*lines[: at + 1], *later]
     for place, each in enumerate(lines):
         if place == at and results:
             names = ", ".join(dict.fromkeys(str(result.diagnosis) for result in results))
@@ -385,6 +389,15 @@ def _leave_out_results(lines: Sequence[Finding], at: int, parting: Parting) -> I
             yield replace(each, notes=(*each.notes, Clause(words)))
         elif place <= at or each not in results:
             yield each
+
+
+def _is_unwaited_there(finding: Finding, parting: Parting, folder: str) -> bool:
+    """Whether a finding says that ranks never wait for the calls at which they part: these fail."""
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    return finding.diagnosis == "missing_wait" and all(
+        rank in parting.calls and parting.calls[rank].place.short(folder) in marks
+        for rank in finding.ranks
+    )
 
 
 def add_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
