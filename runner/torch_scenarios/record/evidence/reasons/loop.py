@@ -501,12 +501,40 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
         is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
         behind = [
             f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
-            for script, at in dict.fromkeys([*options[:1], *asking[: 2 if is_made else 1]])
+            for script, at in dict.fromkeys(
+                [*options[:1], *asking[: 2 if is_made else 1], *_find_dealt(asking)]
+            )
         ]
         if asking:
             words = "" if _is_of_script(source, node.iter) else words
             return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
     return words
+
+
+def _find_dealt(asking: Sequence[tuple[Script, int]]) -> list[tuple[Script, int]]:
+    """Return the line behind the first one that names the rank, where that one does not itself.
+
+    It passes what is a rank's own, `Reader(self.mine)`; or it passes the rank to an object of the
+    scripts, which deals by it where it is gone through.
+    """
+    if not asking:
+        return []
+    source, line = asking[0]
+    if not source.names_rank(line):
+        return [(script, at) for script, at in asking[1:] if script.names_rank(at)][:1]
+    return [
+        (script, each.lineno)
+        for name in source.called(line)
+        for script in (source, *source.imported())
+        for kind in ast.walk(script.tree)
+        if isinstance(kind, ast.ClassDef) and kind.name == name
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__iter__"
+        for each in ast.walk(method)
+        if isinstance(each, ast.Subscript)
+        and isinstance(each.slice, ast.Slice)
+        and script.names_rank(each.lineno)
+    ][:1]
 
 
 def _is_of_script(source: Script, value: ast.expr) -> bool:
