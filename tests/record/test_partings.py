@@ -2924,6 +2924,28 @@ def test_the_loop_of_a_batch_of_messages_is_told_with_what_sets_its_turns(
     assert words.endswith("`steps = math.ceil(len(query) / 4)` (train.py:1) sets them")
 
 
+@pytest.mark.parametrize(("operation", "words"), [(1, "operation 1"), (3, "later, operation 3")])
+def test_an_operation_after_the_one_in_which_ranks_part_is_called_later(
+    operation: int, words: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, CLIPS.replace("BODY", "largest(norm)"))
+    asks = Decision(kind="if", file=file, line=4, text="if norm > limit")
+    inside, after = call("all_reduce", place(file, 2, 5)), call("all_reduce", place(file, 6))
+    records = {
+        rank: record(
+            rank,
+            *([inside] if rank else []),
+            after,
+            ways=[BranchTaken(before=0, decision=asks, yes=rank, no=1 - rank)],
+        )
+        for rank in (0, 1)
+    }
+    apart = finding("call_mismatch", 0, 1, words=f"operation {operation} on world is not the same")
+    (found,) = add_reasons([apart], records, str(tmp_path))
+    assert found.notes[0].words.startswith("the ranks part at operation 1: ")
+    assert f"{words} on world is not the same" in [each.words for each in found.notes]
+
+
 SKIP = """\
 if index == 3:
     dist.recv(skip, src=0)

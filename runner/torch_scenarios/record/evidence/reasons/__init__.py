@@ -210,8 +210,29 @@ def _add_reasons(
         return tuple(lines)
     if not any(_MORE_TURNS in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(DecidedParting(parting, records, folder))]
-    lines[at] = add_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
+    told = _say_later(finding, parting)
+    lines[at] = add_reason(told, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting, folder)) if fix else tuple(lines)
+
+
+#: an operation of a group, as a finding counts it
+_OPERATION = re.compile(r"operation (\d+) on ")
+
+
+def _say_later(finding: Finding, parting: Parting) -> Finding:
+    """Return a finding that says so where its operation comes after that in which ranks part.
+
+    A record whose loops are folded shows the first of its steps that do not fit, and a loop is a
+    step: ranks that part in its first turn may meet in another step once it is over.
+    """
+    if not parting.group or len(parting.sides) < 2:
+        return finding
+    notes = []
+    for each in finding.notes:
+        found = _OPERATION.match(each.words)
+        is_later = found is not None and int(found[1]) > parting.at + 1
+        notes.append(replace(each, words=f"later, {each.words}") if is_later else each)
+    return replace(finding, notes=tuple(notes))
 
 
 def _list_marked(
