@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from torch_scenarios.cli import cli
 from torch_scenarios.record import live
 
 if TYPE_CHECKING:
@@ -137,7 +139,11 @@ def test_a_world_of_more_workers_than_ranks_is_told(
     script.write_text(WORKERS, encoding="utf-8")
     ran = recording.record(script, "-n", "2", "--max-seconds", "120", *how)
     assert ran.code == 1, ran.output
-    assert "`rpc.init_rpc` (train.py:7) waits for 3 workers, and 2 ranks are started" in ran.output
+    words = "`rpc.init_rpc` (train.py:7) waits for 3 workers, and 2 ranks are started"
+    assert words in ran.output
+    again = CliRunner().invoke(cli, ["import", str(ran.folder)])
+    assert again.exit_code == 1, again.output
+    assert words in again.output
     assert "this comes from `size = WORKERS + 1` (train.py:5)" in ran.output
 
 

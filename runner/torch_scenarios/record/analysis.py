@@ -296,12 +296,29 @@ def _add_processes(
             find_forked(records, forked, home),
             find_joined(records, joined, home),
             find_locked(records, ran.locks, home),
-            find_workers(records, home),
-            find_left_in_rpc(records, home) if not result.found else None,
-            find_refused_call(records, home) if not result.found else None,
         )
         if each is not None
     ]
+    return _put_first(add_unjudged(result, records, home), found)
+
+
+def add_unjudged(
+    result: JudgedRecord, records: Mapping[int, RankRecord], home: str
+) -> JudgedRecord:
+    """Return a result with what records alone show of calls that no scenario has.
+
+    These are waits for workers of an RPC world, and calls that torch has refused.
+    """
+    found = [
+        find_workers(records, home),
+        find_left_in_rpc(records, home) if not result.found else None,
+        find_refused_call(records, home) if not result.found else None,
+    ]
+    return _put_first(result, [each for each in found if each is not None])
+
+
+def _put_first(result: JudgedRecord, found: Sequence[Finding]) -> JudgedRecord:
+    """Return a result that begins with other findings; as it is where there are none."""
     if not found:
         return result
     verdict = result.result.verdict

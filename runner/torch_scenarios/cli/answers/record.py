@@ -552,6 +552,7 @@ def import_records(options: Mapping[str, Any]) -> NoReturn:
             result = analysis.judge_records(records, path, script=script, folder=home)
             with closed_scripts():  # a record may be another person's (decision 0092)
                 result = analysis.add_why(result, records, home)
+                result = analysis.add_unjudged(result, records, home)
     except ScenarioError as error:
         refuse(error)
     with closed_scripts():
