@@ -2,6 +2,7 @@
 
 import json
 import sys
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -49,7 +50,9 @@ if "--tracked" in sys.argv:
     track()
     sys.exit()
 dist.init_process_group("gloo")
-model = network().to("cpu:0")  # as scripts bring theirs to a device
+model = network()
+watched = weakref.ref(model[0][0].weight)  # as DeepSpeed has one to each parameter
+model = model.to("cpu:0")  # as scripts bring theirs to a device
 if "--alone" not in sys.argv:
     model = DistributedDataParallel(model, bucket_cap_mb=200)
 train(model, torch.optim.AdamW(model.parameters(), lr=0.001, foreach=True))

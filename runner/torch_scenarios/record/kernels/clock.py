@@ -71,9 +71,6 @@ class KernelClock:
         #: the kinds of tensors that are no subclass with operators of its own
         self._plain = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
-        # a memo holds a weak reference to each, and `module.to(...)` swaps only tensors without
-        converter: Any = self._fake.fake_tensor_converter
-        converter.set_tensor_memo = _forget
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
         #: the kinds of kernels seen so far of which no step was compared with a measurement
         self._kinds: set[str] = set()
@@ -96,6 +93,7 @@ class KernelClock:
         self._watch_waits()
         self._watch_copies()
         self._watch_memory()
+        self._watch_conversion()
         self.mode = _mode(self.see)
         self._is_forked = False
         os.register_at_fork(after_in_child=self._leave)
@@ -315,6 +313,22 @@ class KernelClock:
 
         kind.wait = settle_and_wait
 
+    def _watch_conversion(self) -> None:
+        """Let `module.to(...)` give a parameter new data, as it does with real ones.
+
+        For tensors of torch's fake mode it swaps them, which it refuses where somebody has a weak
+        reference to one, as an optimizer, DeepSpeed and the fake mode itself have.
+        """
+        swap = self._torch.utils.swap_tensors
+
+        def convert(own: Any, converted: Any) -> None:
+            if self._is_fake(own) and self._is_fake(converted):
+                own.data = converted.data
+            else:
+                swap(own, converted)
+
+        self._torch.utils.swap_tensors = convert
+
     def _watch_memory(self) -> None:
         """See what storages become, and where a step of an optimizer ends."""
         torch, ledger = self._torch, self.ledger
@@ -355,10 +369,6 @@ def _name_host(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "device": torch.device("cpu")}
 
 
-def _forget(real: Any, fake: Any) -> None:
-    """Keep no note of which tensor without memory was made for which of torch's own."""
-
-
 def _mode(dispatch: Callable[..., Any]) -> Any:
     """Return a dispatch mode that hands every operator on."""
 
@@ -385,10 +395,10 @@ def _caller(depth: int) -> Any:
 
 
 def _guess(dtype: Any) -> bool | int | float:
-    """Return what a value is taken to be that is not there."""
+    """Return what a value is taken to be that is not there; a byte may be a flag of an overflow."""
     if dtype.is_floating_point:
         return 1.0
-    return False if str(dtype) == "torch.bool" else 1
+    return False if dtype in {torch.bool, torch.uint8} else 1
 
 
 def _name_rows(func: Any, args: Any, is_fake: Callable[[Any], bool]) -> Any:
