@@ -9,6 +9,7 @@ deadlock. All other values are a rank's own; what a program decides by them is a
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import hashlib
 import importlib.abc
@@ -451,7 +452,9 @@ def _splits(name: str, args: tuple[Any, ...]) -> list[int]:
 
 
 def _bytes(tensor: Any) -> bytes:
-    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    # `numpy()` would leave a storage that FSDP cannot resize afterwards
+    return ctypes.string_at(flat.data_ptr(), flat.numel())
 
 
 def _flatten(content: bytes, dtype: Any, torch: Any) -> Any:
