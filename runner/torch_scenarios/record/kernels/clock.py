@@ -316,7 +316,7 @@ class KernelClock:
     def _watch_conversion(self) -> None:
         """Let `module.to(...)` give a parameter new data, as it does with real ones.
 
-        For tensors of torch's fake mode it swaps them, which it refuses where somebody has a weak
+        For tensors of torch's fake mode it swaps them, which it refuses where something has a weak
         reference to one, as an optimizer, DeepSpeed and the fake mode itself have.
         """
         swap = self._torch.utils.swap_tensors
