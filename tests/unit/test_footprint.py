@@ -17,6 +17,7 @@ from torch_scenarios.cost.topology import topology
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.traffic import EnterGroups, Traffic
+from torch_scenarios.pipeline.attempts import analyse, analyse_part
 from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference import simulate
@@ -219,3 +220,31 @@ steps:
     result = CliRunner().invoke(cli, ["cost", str(written(tmp_path, text))])
     assert result.exit_code == 1
     assert "has no cost" in result.output
+
+
+PART = """\
+world_size: 256
+tensors: {x: "zeros(2 ** 24)"}
+steps:
+  - all_reduce: {tensor: x}
+"""
+#: of few bytes, so that its values are computed, which show a race
+RACE = """\
+world_size: 256
+tensors: {x: "zeros(2)"}
+steps:
+  - {all_reduce: {tensor: x, async_op: true}, as: work}
+  - compute: {x: "x + 1"}
+  - wait: work
+"""
+
+
+@pytest.mark.parametrize(("text", "status"), [(PART, "PASSED"), (RACE, "FAILED")])
+def test_a_part_of_a_large_program_is_judged_by_its_shapes(
+    tmp_path: Path, text: str, status: str
+) -> None:
+    path = tmp_path / "part.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = load_all(Selection(paths=(str(path),), limits=LIMITS)).scenarios
+    assert analyse(scenario, LIMITS).verdict.status in {"INVALID", status}
+    assert analyse_part(scenario, LIMITS).verdict.status == status

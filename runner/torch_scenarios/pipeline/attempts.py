@@ -205,6 +205,21 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     )
 
 
+def analyse_part(scenario: Scenario, limits: Limits) -> Analysis:
+    """Analyse what a few of many ranks did; by shapes alone where values are more than they may be.
+
+    One rank of thousands is recorded with the sizes of its model. Its order, groups, sizes and
+    dtypes show in the shapes; the values of all ranks fit nowhere, and need seconds to show that.
+    """
+    if scenario.world_size <= PROVED_RANKS:
+        return analyse(scenario, limits)
+    weighed = weigh(scenario, limits)
+    found = weighed.footprint
+    if found is None or found.bytes_held * scenario.world_size > limits.max_bytes:
+        return weighed
+    return analyse(scenario, limits)
+
+
 def _is_small(found: Footprint, ranks: int) -> bool:
     """Whether the values of a program are soon computed."""
     steps = sum(np.size(each.ranks) for each in found.traffic.entries if hasattr(each, "ranks"))

@@ -23,7 +23,7 @@ from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT, Limits, OverdueError
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
-from torch_scenarios.pipeline.attempts import analyse, case_result
+from torch_scenarios.pipeline.attempts import analyse, analyse_part, case_result
 from torch_scenarios.pipeline.results import Result
 from torch_scenarios.record.evidence.files import list_races
 from torch_scenarios.record.evidence.initialization import (
@@ -767,7 +767,7 @@ def judge_records(
         words = f"what it holds is not a program: {error.problems[0].message}"
         raise refusal(path.parent, "bad_record", words) from None
     scenario = see(read_back)
-    analysis = analyse(scenario, limits)
+    analysis = (analyse if len(records) == world else analyse_part)(scenario, limits)
     verdict = verdict_on_records(analysis.verdict, records, folder)
     verdict = replace(
         verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False

@@ -18,7 +18,7 @@ where what they need is there. Calls of one group keep their order, as a communi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ from torch_scenarios.record.kernels.launches import KernelRun
 #: the stream that a program begins on
 MAIN = 0
 
+#: the groups of a rank by their numbers: name, ranks, description
+_Groups: TypeAlias = dict[int, tuple[str, tuple[int, ...], str]]
 Item: TypeAlias = RecordedCall | RecordedWait | RecordedKernels | BlockingCall
 
 
@@ -292,43 +294,63 @@ def add_twins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord] | None
     """
     world = max((each.world_size for each in records.values()), default=0)
     found = dict(records)
-    known: dict[tuple[int, tuple[tuple[int, ...], ...]], list[Item]] = {}
+    lines = {
+        source.rank: {gid: _find_line(ranks) for gid, (_, ranks, _) in source.groups.items()}
+        for source in records.values()
+    }
+    if any(line is None for each in lines.values() for line in each.values()):
+        return None
+    sends = {
+        source.rank: any(isinstance(i, RecordedCall) and i.peer is not None for i in source.items)
+        for source in records.values()
+    }
+    #: twins in the same groups have these, and their calls, in common
+    known: dict[tuple[int, tuple[int, ...]], tuple[_Groups, list[Item]]] = {}
     for rank in range(world):
         if rank in records:
             continue
         source = records[max((each for each in records if each <= rank), default=min(records))]
-        groups = {}
-        for gid, (name, ranks, described) in source.groups.items():
-            moved = _move(ranks, rank)
-            if moved is None:
-                return None
-            groups[gid] = (name, moved, described)
+        along = {gid: line for gid, line in lines[source.rank].items() if line is not None}
         shift = rank - source.rank
-        shared = (source.rank, tuple(moved for _, moved, _ in groups.values()))
-        has_peers = any(isinstance(i, RecordedCall) and i.peer is not None for i in source.items)
-        items = None if has_peers else known.get(shared)
-        if items is None:
+        shared = (source.rank, tuple(line.find_first(rank) for line in along.values()))
+        has_peers = sends[source.rank]
+        groups, items = known.get(shared, ({}, []))
+        if not groups:
+            groups = {
+                gid: (name, along[gid].list_ranks(rank), described)
+                for gid, (name, _, described) in source.groups.items()
+            }
+        if not items or has_peers:
             items = [_item_of(item, groups, shift) for item in source.items]
-            known[shared] = items
+        known[shared] = groups, items
         about = {"mode": "assumed"} if not has_peers else {}
         found[rank] = replace(source, rank=rank, items=items, groups=groups, about=about)
     return found
 
 
-def _move(ranks: tuple[int, ...], rank: int) -> tuple[int, ...] | None:
-    """Return the group of a rank along the dimension of a group; None where that has none."""
-    extent = len(ranks)
-    stride = ranks[1] - ranks[0] if extent > 1 else 1
-    start = rank - rank // stride % extent * stride if stride > 0 else -1
-    own = ranks[0] - ranks[0] // stride % extent * stride if stride > 0 else -1
-    if stride <= 0 or ranks != tuple(own + at * stride for at in range(extent)):
-        return None
-    return tuple(start + at * stride for at in range(extent))
+class _Line(NamedTuple):
+    """The groups along a dimension of a mesh: so many ranks, each so far from the one before."""
+
+    stride: int
+    extent: int
+
+    def find_first(self, rank: int) -> int:
+        """Return the first rank of the group that a rank is in."""
+        return rank - rank // self.stride % self.extent * self.stride
+
+    def list_ranks(self, rank: int) -> tuple[int, ...]:
+        """Return the group that a rank is in."""
+        first = self.find_first(rank)
+        return tuple(range(first, first + self.extent * self.stride, self.stride))
 
 
-def _item_of(
-    item: Item, groups: Mapping[int, tuple[str, tuple[int, ...], str]], shift: int
-) -> Item:
+def _find_line(ranks: tuple[int, ...]) -> _Line | None:
+    """Return the dimension that a group is along; None where that has none."""
+    line = _Line(ranks[1] - ranks[0] if len(ranks) > 1 else 1, len(ranks))
+    return line if line.stride > 0 and line.list_ranks(ranks[0]) == ranks else None
+
+
+def _item_of(item: Item, groups: _Groups, shift: int) -> Item:
     if not isinstance(item, RecordedCall):
         return item
     ranks = groups[int(item.group_name)][1]
