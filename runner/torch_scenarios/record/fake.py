@@ -142,7 +142,7 @@ class Exchange:
             self._meet(group, name)
             return None
         # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
-        result = None if _is_empty(name, args) else go_on()
+        result = _call_fake(name, args, go_on)
         exchanged = self._is_exchanged(name, group, args)
         if name == MEETING:
             self._meet(group, name)
@@ -437,9 +437,19 @@ def _tensors(args: tuple[Any, ...], where: tuple[int, int] | None) -> list[Any]:
     return [each for part in value for each in part]
 
 
-def _is_empty(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a rank gives or takes no row, which torch's fake backend refuses of rows alone."""
-    return name == "alltoall_base_" and not (args[0].numel() and args[1].numel())
+def _call_fake(name: str, args: tuple[Any, ...], go_on: Callable[[], Any]) -> Any:
+    """Let torch's fake backend do a call, or do what it cannot: no rows, and gathers into `[1, n]`.
+
+    NCCL gathers into any tensor of the right size, and SyncBatchNorm asks for that one.
+    """
+    if name == "alltoall_base_" and not (args[0].numel() and args[1].numel()):
+        return None
+    if name == "_allgather_base_":
+        out, given = args[:2]
+        if out.shape[:1] == (1,) and out.dim() > given.dim() and given.numel():
+            out.copy_(given.flatten().repeat(out.numel() // given.numel()).reshape(out.shape))
+            return (out,)
+    return go_on()
 
 
 def _root(name: str, args: tuple[Any, ...]) -> int | None:
