@@ -515,7 +515,7 @@ class CollectiveTimes:
         nodes = self.topology.node_count(ranks, self.world_size)
         part = self._part_of_nodes(name, size, ranks)
         count, speed = self._nics
-        own = tuner.on_part(part, count, count * speed / 1000)
+        own = tuner.cut_to_part(part, count, count * speed / 1000)
         return list(own.choices(name, size, len(ranks), nodes))
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:

@@ -280,7 +280,7 @@ class Tuner(Struct, frozen=True):
     channels: Mapping[str, Channels]
     inside: str = NVLINK
 
-    def on_part(self, part: float, nics: int = 0, reach: float = 0.0) -> Tuner:
+    def cut_to_part(self, part: float, nics: int = 0, reach: float = 0.0) -> Tuner:
         """Return the tuner of a group over nodes that has a part of the NICs of each.
 
         NCCL's search (`ncclTopoCompute` in src/graph/search.cc) raises the bandwidth of a ring in a
@@ -294,9 +294,9 @@ class Tuner(Struct, frozen=True):
         """
         if part == 1:
             return self
-        return replace(self, channels=dict(self._channels_on(part, nics, reach)))
+        return replace(self, channels=dict(self._cut_channels(part, nics, reach)))
 
-    def _channels_on(self, part: float, nics: int, reach: float) -> Iterator[tuple[str, Channels]]:
+    def _cut_channels(self, part: float, nics: int, reach: float) -> Iterator[tuple[str, Channels]]:
         for name, each in self.channels.items():
             own = each.take_part(part, nics, reach)
             if name in {NVLS, NVLS_TREE}:

@@ -39,7 +39,7 @@ def take_script(argv: Sequence[str]) -> None:
     `argv` are the words that Python was started with. A framework's own worker (Ray's) runs
     functions that the program has sent it by value: their notes have the program's places.
     """
-    hosted = _hosted_by(argv)
+    hosted = _find_hosted(argv)
     script = hosted if hosted is not None else _script_of(argv)
     if script is not None and (not script.endswith(".py") or not os.path.isfile(script)):
         return
@@ -68,7 +68,7 @@ def take_script(argv: Sequence[str]) -> None:
         sys.excepthook = _shorten(sys.excepthook)
 
 
-def _hosted_by(argv: Sequence[str]) -> str | None:
+def _find_hosted(argv: Sequence[str]) -> str | None:
     """Return the script that a program runs itself (`ipython train.py`); None for no such."""
     words = [*argv[1:]]
     if words[:1] == ["-m"]:

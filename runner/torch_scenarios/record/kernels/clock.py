@@ -426,21 +426,21 @@ def _select(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs) if known is None else known(*args, **kwargs)
 
 
-def _nonzero(x: Any) -> Any:
+def _find_nonzero(x: Any) -> Any:
     return x.new_empty((x.numel(), x.dim()), dtype=torch.int64)
 
 
-def _masked_select(x: Any, mask: Any) -> Any:
+def _select_masked(x: Any, mask: Any) -> Any:
     return x.logical_and(mask).to(x.dtype).flatten()
 
 
-def _unique(x: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
+def _find_unique(x: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
     inverse = x.new_empty(x.shape, dtype=torch.int64)
     return x.new_empty(x.numel()), inverse, inverse.flatten()
 
 
 _SELECT: dict[str, Callable[..., Any]] = {
-    "aten::nonzero": _nonzero,
-    "aten::masked_select": _masked_select,
-    "aten::_unique2": _unique,
+    "aten::nonzero": _find_nonzero,
+    "aten::masked_select": _select_masked,
+    "aten::_unique2": _find_unique,
 }

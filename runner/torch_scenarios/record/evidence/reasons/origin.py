@@ -448,7 +448,7 @@ class _Search:
         own = [
             (script, at, text)
             for script, at, text in lines
-            if _OWN.search(self._without_draws(text)) or script.chooses(at)
+            if _OWN.search(self._drop_draws(text)) or script.chooses(at)
         ]
         if not own:
             return ""
@@ -460,7 +460,7 @@ class _Search:
             for script, at, _ in [*near, own[0]]
         )
 
-    def _without_draws(self, text: str) -> str:
+    def _drop_draws(self, text: str) -> str:
         """Return a line without what it draws at random, where all ranks draw the same."""
         return _DRAWN.sub("", text) if self._is_seeded_alike() else text
 
