@@ -230,7 +230,7 @@ class Scratch:
         return self._call_at(whole, raw, target, mode, *args, **kwargs)
 
     def _find_folder(self, whole: str) -> str:
-        """Return where a folder is that is opened to write; nothing where it is no folder.
+        """Return where a folder is that is opened to write; nothing for anything else.
 
         An opener makes a file in it, or the file has no name (`O_TMPFILE`): nothing of the folder
         is written, and it may be as large as `/tmp`.

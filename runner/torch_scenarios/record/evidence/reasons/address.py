@@ -90,7 +90,7 @@ def find_other_target(records: Mapping[int, RankRecord], folder: str) -> Reason 
     """Return that a rank sends to one that takes nothing from it, and another one waits for it.
 
     A stage that gives its gradients to the next one, and not back to the one before. No rank
-    receives over that distance, so that it is no message which is only taken later; and a number
+    receives over that distance, so that the message is not merely taken later; and a number
     that is written there may be right, and the `if` wrong under which another one receives.
     """
     lonely = dict(_list_lonely(records))

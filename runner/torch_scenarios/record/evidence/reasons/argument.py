@@ -741,7 +741,7 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
                 return Clause(words), fix
         scope = source.scope(line) if source is not None else None
         if getattr(scope, "name", "") != "forward":
-            return None  # it is no module of the scripts that is called by the next line
+            return None  # the next line calls no module of the scripts
     return None
 
 

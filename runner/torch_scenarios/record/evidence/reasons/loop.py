@@ -726,7 +726,7 @@ def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[i
 def _tell_dealt(parted: DecidedParting, decision: Decision) -> tuple[str, str]:
     """Return where what a loop goes through, or a loop around it, became different by rank.
 
-    A file that a rank goes through is one of those that were dealt to it, in an outer loop. The
+    A rank goes through the files that were dealt to it, where these are in an outer loop. The
     second is the `if` behind it; both are empty where none is seen.
     """
     source = script_at(decision.file)
