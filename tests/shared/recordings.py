@@ -16,10 +16,10 @@ from projections import in_order, of_program, of_record
 from torch_scenarios.cli import cli
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.record.fold import project
 from torch_scenarios.record.format import read
 from torch_scenarios.record.live import RunOrder, RunProcess, WarmLaunch, start_ranks
 from torch_scenarios.record.program import program_of
+from torch_scenarios.record.program.fold import project
 
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
 LACKING_IN_2_6 = {

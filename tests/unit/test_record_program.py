@@ -18,7 +18,6 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Process
 from torch_scenarios.operations.base import Local
-from torch_scenarios.record.fold import Coordinate, count, number, selector
 from torch_scenarios.record.format import (
     BlockingCall,
     RankRecord,
@@ -28,6 +27,7 @@ from torch_scenarios.record.format import (
     Tensor,
 )
 from torch_scenarios.record.program import MOST_NAMED, SHORTER, RecordedProgram, program_of
+from torch_scenarios.record.program.fold import Coordinate, count, number, selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,6 @@ from __future__ import annotations
 import ctypes
 import datetime as dt
 import hashlib
-import importlib.abc
-import importlib.util
 import json
 import os
 import sys
@@ -36,6 +34,7 @@ from torch_scenarios.record.evidence.decision import StorePrefixes
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates
+from torch_scenarios.record.import_hook import ImportHook
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
 from torch_scenarios.record.shim import find_stand_in
 
@@ -745,7 +744,7 @@ class RayWorkers:
 
     def install(self) -> None:
         """Wait until the script imports Ray Train."""
-        sys.meta_path.insert(0, _Finder({_TRAINER: self.take_fit, _WORKER: self.meet}))
+        ImportHook({_TRAINER: self.take_fit, _WORKER: self.meet}).install()
 
     def take_fit(self, module: Any) -> None:
         """Let `fit` run in place; Ray's servers are started where something else asks for them."""
@@ -799,28 +798,6 @@ def _start_late(ray: Any) -> None:
         return None
 
     ray.init = init
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Calls functions with the modules of some names, once these have been imported."""
-
-    def __init__(self, awaited: Mapping[str, Callable[[Any], None]]) -> None:
-        self._awaited = dict(awaited)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Let the module be found by the others."""
-        follow = self._awaited.pop(name, None)
-        spec = importlib.util.find_spec(name) if follow else None
-        if spec is None or spec.loader is None or follow is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def execute(module: Any) -> None:
-            run(module)
-            follow(module)
-
-        spec.loader.exec_module = execute  # type: ignore[method-assign]
-        return spec
 
 
 #: variables of the environment by which a parent says where its ranks meet

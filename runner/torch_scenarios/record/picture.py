@@ -17,9 +17,9 @@ from torch_scenarios.model.scenario import Scenario, Step
 from torch_scenarios.model.trace import Event, Trace
 from torch_scenarios.pipeline.results import Result
 from torch_scenarios.record.analysis import judge_records, make_trace
-from torch_scenarios.record.fold import Item
 from torch_scenarios.record.format import RankRecord
 from torch_scenarios.record.program import RecordedProgram
+from torch_scenarios.record.program.fold import Item
 from torch_scenarios.timeline import STUCK
 
 _PLACE = re.compile(r"^(?P<file>[^\s:]+):(?P<line>[0-9]{1,7})\b")

@@ -7,6 +7,7 @@ whatever names such a device gets the CPU. Numbers differ by rounding, times mea
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ from torch.nn.modules._functions import SyncBatchNorm as SyncBatchNormFunction
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_scenarios.record.import_hook import ImportHook
 from torch_scenarios.record.recorder import leave_untraced
 
 HINT = "this machine has no CUDA: `scenario record --cuda-as-cpu` takes the CPU in its place"
@@ -291,17 +293,26 @@ def _drop_device_ids() -> None:
 
     kind: Any = DistributedDataParallel
     kind.__init__ = construct
-    from torch.distributed.fsdp import FullyShardedDataParallel  # 0.8 s, for CUDA's scripts alone
+    ImportHook({_FSDP: _shard_on_cpu}).install()
 
-    shard = FullyShardedDataParallel.__init__
 
-    def construct_sharded(own: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("device_id") is not None:
-            kwargs["device_id"] = torch.device("cpu")
-        shard(own, *args, **kwargs)
+#: the module of torch that has FSDP1
+_FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 
-    sharded: Any = FullyShardedDataParallel
-    sharded.__init__ = construct_sharded
+
+def _shard_on_cpu(module: Any) -> None:
+    """Let FSDP shard on the CPU whatever `device_id` it is given."""
+    kind = module.FullyShardedDataParallel
+    make = kind.__init__
+    signature = inspect.signature(make)
+
+    def construct(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
+        if given.arguments.get("device_id") is not None:
+            given.arguments["device_id"] = torch.device("cpu")
+        make(*given.args, **given.kwargs)
+
+    kind.__init__ = construct
 
 
 _FACTORIES = (

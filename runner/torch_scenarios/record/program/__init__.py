@@ -15,8 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.record.fold import Item, Loop, Node, merge
 from torch_scenarios.record.format import RankRecord
+from torch_scenarios.record.program.fold import Item, Loop, Node, merge
 from torch_scenarios.record.program.groups import Groups
 from torch_scenarios.record.program.sizes import Sizes
 from torch_scenarios.record.program.steps import ScriptPlaces, Steps, find_distance, find_way

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from torch_scenarios.record.fold import Coordinate
 from torch_scenarios.record.format import CREATION, BlockingCall, RankRecord, RecordedCall
+from torch_scenarios.record.program.fold import Coordinate
 
 WORLD = "world"
 

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from torch_scenarios.record.fold import Item
 from torch_scenarios.record.format import (
     BATCH,
     CREATION,
@@ -23,6 +22,7 @@ from torch_scenarios.record.format import (
     ScriptPlace,
     Tensor,
 )
+from torch_scenarios.record.program.fold import Item
 from torch_scenarios.record.program.groups import WORLD, Groups, list_ranks
 from torch_scenarios.record.program.tensors import MESSAGES, NOWHERE, InUse, TensorInUse, Tensors
 from torch_scenarios.record.program.work import IN_ORDER, TOGETHER, count_handles

@@ -15,7 +15,8 @@ from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Collective
-from torch_scenarios.record.fold import (
+from torch_scenarios.record.format import BATCH, RankRecord
+from torch_scenarios.record.program.fold import (
     Leaf,
     Loop,
     Node,
@@ -26,7 +27,6 @@ from torch_scenarios.record.fold import (
     selector,
     write_key,
 )
-from torch_scenarios.record.format import BATCH, RankRecord
 from torch_scenarios.record.program.groups import WORLD, Family, Groups
 from torch_scenarios.record.program.steps import ProgramStep, find_distance
 from torch_scenarios.record.program.tensors import MESSAGES, Tensors, tensor_slots

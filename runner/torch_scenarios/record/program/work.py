@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from torch_scenarios.record.fold import (
+from torch_scenarios.record.program.fold import (
     Coordinate,
     Leaf,
     Loop,

@@ -6,7 +6,6 @@ so that a process without it costs nothing.
 """
 
 import builtins
-import importlib.abc
 import importlib.util
 import os
 import sys
@@ -15,34 +14,17 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class _Waiting(importlib.abc.MetaPathFinder):
-    """Waits for modules of torch to be imported, and begins behind them."""
+def _wait_for_torch() -> None:
+    """Begin behind torch's module of a rank, and behind that by which a launcher starts ranks."""
+    _find_package()
+    from torch_scenarios.record.import_hook import ImportHook
 
-    def __init__(self) -> None:
-        """Wait for that of a rank, and for that by which a launcher starts ranks."""
-        self._awaited = {
-            "torch.distributed.distributed_c10d": _begin_at_first_group,
-            "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler": (
-                _watch_launch
-            ),
-        }
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Let the module be found by the others, and begin behind it."""
-        begin = self._awaited.pop(name, None)
-        if begin is None:
-            return None
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def execute(module: Any) -> None:
-            run(module)
-            begin(module)
-
-        spec.loader.exec_module = execute  # type: ignore[method-assign]
-        return spec
+    launcher = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+    awaited = {
+        "torch.distributed.distributed_c10d": _begin_at_first_group,
+        launcher: _watch_launch,
+    }
+    ImportHook(awaited).install()
 
 
 def _begin_at_first_group(module: Any) -> None:
@@ -171,7 +153,7 @@ def _chain() -> None:
 
 
 if os.environ.get("SCENARIO_RECORD"):
-    sys.meta_path.insert(0, _Waiting())
+    _wait_for_torch()
     if os.environ.get("SCENARIO_RECORD_DECISIONS") != "0":
         _ignore_notes()
         if "SCENARIO_RECORD_RANK" not in os.environ:  # what a rank starts is no part of its record
