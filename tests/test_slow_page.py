@@ -75,10 +75,7 @@ def test_what_if_is_what_the_command_says(options: str, about: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        pytest.param(each, marks=[] if FEW in each or "--" not in each else pytest.mark.nightly)
-        for each in PLANS
-    ],
+    [pytest.param(each, marks=[] if each == FEW else pytest.mark.nightly) for each in PLANS],
 )
 def test_a_plan_is_the_one_that_is_shown(asked: str, tmp_path: Path) -> None:
     sizes = next(each.body for each in blocks(PAGE) if each.body.startswith("layers: "))

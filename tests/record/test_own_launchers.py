@@ -419,7 +419,7 @@ def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
     assert words in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("is_wrong", [True, False])
+@pytest.mark.parametrize("is_wrong", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_fake_rank_runs_the_loop_of_a_worker_of_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_wrong: bool
 ) -> None:

@@ -347,7 +347,7 @@ def test_a_process_that_raises_before_it_is_a_rank_is_told(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("wrong", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_fake_ranks_are_judged_whose_parent_waits_for_what_all_of_them_put(
     tmp_path: Path, *, wrong: bool
 ) -> None:
@@ -397,7 +397,7 @@ def test_fake_ranks_run_what_a_script_spawns_in_place(
     "how",
     [
         pytest.param(("--fake", "-n", "2"), id="fake"),
-        pytest.param((), id="live", marks=pytest.mark.slow),
+        pytest.param((), id="live", marks=[pytest.mark.slow, pytest.mark.nightly]),
     ],
 )
 @pytest.mark.parametrize("one_by_one", [False, pytest.param(True, marks=pytest.mark.nightly)])

@@ -7,14 +7,8 @@ import pytest
 from benchmarks.tracked_memory import FIRST, GROUPS, KEPT, LATER, MIXED, plan_case, track_case
 
 CASES = {**FIRST, **LATER, **KEPT, **GROUPS, **MIXED}
-#: one whose loss is what takes most, one whose backward pass is, one whose weights stay whole,
-#: and one with tensor groups
-QUICK = (
-    "4 layers of 8B",
-    "8 layers of 8B, 512 tokens, 4 GPUs",
-    "8 layers of 8B, weights whole",
-    "8 layers of 8B, TP 4",
-)
+#: one whose loss is what takes most, and one with tensor groups
+QUICK = ("4 layers of 8B", "8 layers of 8B, TP 4")
 #: of many small experts the gradients are there at one time, which is not in the formula
 ROUGH = ("12 layers of 64 experts", "12 layers of 64 experts, 4 sequences, recomputed")
 
