@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.reasons.origin import word_values
+from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
@@ -25,12 +26,16 @@ def find_way_out(
     parted: DecidedParting,
     tallies: Mapping[Decision, Mapping[int, Tally]],
     loop: tuple[str, int, int] | None,
+    *,
+    has_returned: bool | None = None,
 ) -> Reason | None:
     """Return the first `if` that leads some ranks out of their block, and others not.
 
-    `loop` is a file with its first and last line: what lies outside of it does not count.
+    A function that ranks are not in where they part `has_returned` by then: it leads past no call,
+    and only what it gives may do so. True asks for those alone, False for the others alone. `loop`
+    is a file with its first and last line: what lies outside of it does not count, and what lies in
+    it does in any case.
     """
-    files = {file for _, frames in parted.sides for file, _, _ in frames}
     for decision, own in tallies.items():
         source = script_at(decision.file)
         if decision.kind != "if" or source is None:
@@ -39,9 +44,7 @@ def find_way_out(
             decision.file == loop[0] and loop[1] <= decision.line <= loop[2]
         ):
             continue
-        if loop is None and files and decision.file not in files:
-            continue
-        if loop is None and not parted.leads_on(decision):
+        if loop is None and not _leads_past(parted, decision, has_returned=has_returned):
             continue
         jump = source.jump_under(decision.line)
         if jump is None:
@@ -75,6 +78,25 @@ def find_way_out(
     return None
 
 
+def _leads_past(parted: DecidedParting, decision: Decision, *, has_returned: bool | None) -> bool:
+    """Whether a decision that is in no loop which is asked for may lead past a call."""
+    files = {file for _, frames in parted.sides for file, _, _ in frames}
+    if has_returned is _is_around(parted, decision):
+        return False
+    return (not files or decision.file in files) and parted.leads_on(decision)
+
+
+def _is_around(parted: DecidedParting, decision: Decision) -> bool:
+    """Whether a decision is in a function that a side of the ranks is in where they part."""
+    source = script_at(decision.file)
+    scope = source.scope(decision.line) if source is not None else None
+    return source is not None and any(
+        file == decision.file and source.scope(line) is scope
+        for _, frames in parted.sides
+        for file, line, _ in frames
+    )
+
+
 def _find_around(
     parted: DecidedParting, decision: Decision, source: Script, absent: Sequence[int]
 ) -> Decision | None:
@@ -105,10 +127,12 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
         if node is not None and file == decision.file and line > (node.end_lineno or 0)
         if source.scope(line) is source.scope(decision.line)
     ]
+    unwrapped = advise_unwrapped(parted)
     if passed and node is not None and source.tests_rank(node.test, decision.line):
         return (
             f"let every rank come to {passed[0]}, which all ranks of the group have to call: put "
-            f"under `{decision.text}` ({place}) what one rank may do by itself, as to print."
+            f"under `{decision.text}` ({place}) what one rank may do by itself, as to print"
+            f"{unwrapped and '; '}{unwrapped}."
         )
     return (
         f"take the way out at {place} on all ranks or on none: agree on its condition first "
