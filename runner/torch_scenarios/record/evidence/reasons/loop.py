@@ -18,7 +18,8 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
-from torch_scenarios.record.evidence.reasons.origin import tell_contents
+from torch_scenarios.record.evidence.reasons.left_out import tell_left_out
+from torch_scenarios.record.evidence.reasons.origin import tell_contents, word_values
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -101,13 +102,20 @@ def _tell_longer(
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
     shown = re.findall(r"`([^`]+)`", held)[-1:]
     held = "" if not chosen and any(each in origin for each in shown) else held
+    left_out = "" if chosen or before else tell_left_out(parted, (file, line), counts)
     option, without = _find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
     held = "" if option and not chosen else held
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
     words += list_times(counts) + origin
     words += f"; before it, {before}" if before else ""
     words += f"; {held}" if held else ""
+    words += f"; {left_out}" if left_out else ""
     fix = _advise(text, (file, line), place, is_backward=is_backward)
+    if left_out:
+        fix = (
+            f"let all ranks take as many turns of the loop at {place} as the one that has the "
+            "fewest items left (an `all_reduce` with `op=min`): each of them leaves out others."
+        )
     if option:
         words += f"; {option} leaves the numbers of batches as they are"
         fix = f"leave out {option}: without it {without}. Or {fix}"
@@ -121,7 +129,9 @@ def _tell_longer(
         )
     if chosen and text.startswith("for "):
         fix = f"put the same into `{filled}` on every rank: take {chosen} alike."
-    elif not is_set_there and " in range(" in text and (_DEPENDS in origin or held):
+    elif (
+        not left_out and not is_set_there and " in range(" in text and (_DEPENDS in origin or held)
+    ):
         behind = (origin.partition(f"{_DEPENDS} ")[2] or held.partition(" comes from ")[2]).split(
             ", and that from "
         )[0]
@@ -264,7 +274,9 @@ def _tell_before(parted: DecidedParting, file: str, line: int) -> tuple[str, Dec
     ]
     if not apart:
         return "", None
-    return count_turns(parted, apart[-1], found[apart[-1]]), apart[-1]
+    nearest, tallies = apart[-1], found[apart[-1]]
+    words, values = count_turns(parted, nearest, tallies), word_values(parted, nearest, tallies)
+    return words + (f", where {values}" if values else ""), nearest
 
 
 def _span(file: str, line: int) -> tuple[int, int] | None:

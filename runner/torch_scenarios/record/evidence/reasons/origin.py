@@ -385,7 +385,21 @@ class _Search:
         text, place = self._show(script, at), self._parted.place(decision)
         own = self._apart[decision]
         verb = "is set by" if self._sets(script, at) else "depends on"
-        return f"{verb} {text}, under `{decision.text}` ({place}), {_word_turns(own)}"
+        words = f"{verb} {text}, under `{decision.text}` ({place}), {_word_turns(own)}"
+        return words + self._tell_rank_behind(decision, own)
+
+    def _tell_rank_behind(self, decision: Decision, own: Mapping[int, Tally]) -> str:
+        """Return the line that sets what an `if` reads by what a rank has for itself, if any."""
+        source = script_at(decision.file)
+        test = _find_test(source, decision) if source is not None else None
+        if source is None or test is None:
+            return ""
+        for read in _list_wanted(test, decision, own):
+            search = _Search(self._parted, decision, (source, read, decision.line))
+            place = search.tell_place()
+            if place:
+                return f"; `{ast.unparse(read)}` {place}"
+        return ""
 
     def _list_around(self, script: Script, at: int) -> Iterator[Decision]:
         """Yield the `if`s and handlers around a line that ranks have decided otherwise."""
@@ -601,7 +615,7 @@ class _Index:
             targets, value = _list_targets(node)
             values: Sequence[ast.expr | None] = _list_parts(node) or [value] * len(targets)
             for each, held in zip(targets, values, strict=True):
-                self.changes[_key_of(each)].append((node.lineno, held))  # type: ignore[attr-defined]
+                self.changes[_key_of(each)].append((getattr(node, "lineno", each.lineno), held))
 
     def _add_call(self, node: ast.Call) -> None:
         name = name_of(node.func)
@@ -682,6 +696,8 @@ def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
         )
     if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
         return [node.target], node.value
+    if isinstance(node, ast.withitem) and node.optional_vars is not None:
+        return [*list_targets([node.optional_vars])], node.context_expr
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function, given = node.value.func, node.value.args
         if name_of(function) == "setattr" and len(given) == 3:

@@ -1,0 +1,144 @@
+"""What leaves out items of a loop by their values, so that ranks have other numbers of turns.
+
+Each rank reads as many rows, and a generator, a dataset or a line before the loop keeps some.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns, short
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
+
+
+def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[int, int]) -> str:
+    """Return what leaves out items of a loop by their values, others on each rank; or nothing.
+
+    That is an `if` in what gives the items, by which a rank with fewer turns leaves out more of
+    them, or a line with a filter. `counts` says how many turns each rank has.
+    """
+    source = script_at(at[0])
+    node = next(
+        (
+            each
+            for each in (ast.walk(source.tree) if source is not None else ())
+            if isinstance(each, ast.For) and each.lineno == at[1]
+        ),
+        None,
+    )
+    if source is None or node is None:
+        return ""
+    lines = [(source, at[1]), *source.traces(node.iter, at[1])]
+    inside = [*_list_givers(source, node.iter, lines)]
+    for decision, own in parted.tallies(whole=True).items():
+        if decision.kind == "if" and any(
+            decision.file == script.file
+            and giver.lineno <= decision.line <= (giver.end_lineno or 0)
+            and _leaves_out_more(script.condition(decision.line), own, counts)
+            for script, giver in inside
+        ):
+            return f"items are left out by an `if`: {count_turns(parted, decision, own)}"
+    found = [(script, each) for script, each in lines[1:] if _has_filter(script, each)]
+    found += [
+        (script, number)
+        for script, giver in inside
+        for number in range(giver.lineno, (giver.end_lineno or giver.lineno) + 1)
+        if _has_filter(script, number)
+    ]
+    for script, number in found:
+        if not script.names_rank(number):
+            place = short(((script.file, number, ""),), parted.folder)
+            return f"items are left out by `{script.text(number)}` ({place})"
+    return ""
+
+
+def _list_givers(
+    source: Script, value: ast.expr, lines: Sequence[tuple[Script, int]]
+) -> Iterator[tuple[Script, ast.FunctionDef]]:
+    """Yield the functions of the scripts that give what a loop goes through, as generators do.
+
+    Those are what its expression, or a line behind it, calls: of a class how it is gone through.
+    """
+    names = {name_of(each.func) for each in ast.walk(value) if isinstance(each, ast.Call)}
+    names |= {name for script, line in lines[1:] for name in script.called(line)}
+    names.discard("")
+    known: set[str] = set()
+    waiting = sorted(names)
+    while waiting:
+        name = waiting.pop(0)
+        known.add(name)
+        for script in (source, *source.imported()):
+            for node in ast.walk(script.tree):
+                kinds = [node] if isinstance(node, ast.FunctionDef) and node.name == name else []
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    kinds = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+                    kinds = [each for each in kinds if each.name in _GIVING]
+                for each in kinds:
+                    yield script, each
+                    called = {name_of(c.func) for c in ast.walk(each) if isinstance(c, ast.Call)}
+                    waiting += sorted(called - known - {"", *waiting})
+
+
+#: methods by which an object of a class gives what a loop goes through
+_GIVING = frozenset({"__init__", "__iter__", "__next__"})
+#: functions and methods that leave out items by their values
+_FILTERS = frozenset(
+    {"filter", "filterfalse", "takewhile", "dropwhile", "masked_select", "dropna", "query"}
+    | {"drop_duplicates", "unique", "nonzero"}
+)
+
+
+def _leaves_out_more(
+    node: ast.If | ast.IfExp | None, own: Mapping[int, Tally], counts: Mapping[int, int]
+) -> bool:
+    """Whether an `if` leaves out items, and more of them on a rank with fewer turns.
+
+    It goes on to the next item, or gives an item in its body alone.
+    """
+    if not isinstance(node, ast.If) or node.orelse:
+        return False
+    inner = [each for part in node.body for each in ast.walk(part)]
+    gives = any(
+        isinstance(each, ast.Yield)
+        or (isinstance(each, ast.Call) and name_of(each.func) == "append")
+        for each in inner
+    )
+    if not gives and not isinstance(node.body[-1], ast.Continue):
+        return False
+    left = {rank: each.no if gives else each.yes for rank, each in own.items() if rank in counts}
+    most, least = max(left.values(), default=0), min(left.values(), default=0)
+    shortest = min(counts.values())
+    return most > least and all(
+        counts[rank] == shortest for rank, count in left.items() if count == most
+    )
+
+
+def _has_filter(source: Script, line: int) -> bool:
+    """Whether a line leaves out items by their values: by an `if` in brackets, or by a mask."""
+    return any(
+        _is_filter(source, node)
+        for node in ast.walk(source.tree)
+        if getattr(node, "lineno", 0) == line
+    )
+
+
+def _is_filter(source: Script, node: ast.AST) -> bool:
+    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+        return any(each.ifs for each in node.generators)
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return _is_mask(source, node.slice, node.lineno)
+    return isinstance(node, ast.Call) and name_of(node.func) in _FILTERS
+
+
+def _is_mask(source: Script, value: ast.expr, line: int) -> bool:
+    """Whether what is in the brackets of a tensor or an array compares values."""
+    if isinstance(value, ast.Name):
+        at = source.assignment(value, line)
+        held = [
+            e.value for e in ast.walk(source.tree) if isinstance(e, ast.Assign) and e.lineno == at
+        ]
+        return any(isinstance(each, ast.Compare) for each in held)
+    return any(isinstance(each, ast.Compare) for each in ast.walk(value)) and not isinstance(
+        value, ast.IfExp
+    )
