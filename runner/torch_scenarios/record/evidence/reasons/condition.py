@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
 from torch_scenarios.record.evidence.reasons.origin import word_values
+from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import CASE, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -87,9 +88,11 @@ def _explain_decision(
     way = "into the `else` of" if name == "orelse" else "into"
     words = f"{ranks_text(list(ranks))}{alone} {verb} {way} `{text}` ({place})"
     values = word_values(parted, decision, tallies)
+    unwrapped = advise_unwrapped(parted)
     fix = (
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
-        "out of the condition, or decide it the same way on all ranks."
+        f"out of the condition, or decide it the same way on all ranks{unwrapped and '; '}"
+        f"{unwrapped}."
     )
     set_under = re.search(r" (?:is set by|depends on) .*, under (`.+?` \([^()]+\)), ", values)
     if set_under is not None:

@@ -12,6 +12,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.tensor_names import BUFFERS
+from torch_scenarios.record.format import RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -64,6 +65,26 @@ def _find_order(parted: DecidedParting) -> Reason | None:
 def has_buffers(parting: Parting) -> bool:
     """Whether calls that meet carry buffers that have changed their shapes, on some ranks."""
     return bool(parting.parts) and all(part.startswith(BUFFERS) for part in parting.parts)
+
+
+#: classes that wrap a model, and broadcast its buffers when they do
+_WRAPPERS = frozenset({"DistributedDataParallel", "DDP"})
+
+
+def advise_unwrapped(parted: DecidedParting) -> str:
+    """Return what ranks may call alone in place of a model under DDP, whose buffers it broadcasts.
+
+    Nothing where no side of them is in such a forward pass.
+    """
+    for ranks, frames in parted.parting.sides:
+        call, source = parted.parting.calls[ranks[0]], script_at(frames[0][0]) if frames else None
+        if source is None or not isinstance(call, RecordedCall) or call.place.via:
+            continue
+        called = source.called(frames[0][1])
+        if (call.maker, call.operation) == ("cc", "broadcast") and not called & _WRAPPERS:
+            where = short(frames, parted.folder)
+            return f"or call the `.module` of what DDP wraps at {where}, which sends no buffers"
+    return ""
 
 
 def _find_buffer(parted: DecidedParting) -> Reason:
