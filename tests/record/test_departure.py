@@ -134,7 +134,9 @@ def test_a_parent_is_told_that_takes_nothing_out_of_a_queue(tmp_path: Path) -> N
 
 def test_of_a_thread_that_has_died_its_error_comes_first_and_helps(tmp_path: Path) -> None:
     raised_at = ScriptPlace(frames=((str(tmp_path / "saver.py"), 9, ""),))
-    lost = LostThread(name="Thread-1", words="FileNotFoundError: gone", raised_at=raised_at)
+    lost = LostThread(
+        before=1, name="Thread-1", words="FileNotFoundError: gone", raised_at=raised_at
+    )
     record = RankRecord(rank=0, world_size=2, lost=[lost])
     text = stack((f"{LIB}/threading.py", 7, "wait"), (str(tmp_path / "train.py"), 3, "main"))
     died, fix, waits = explain_idle({0: record}, {0: text}, {}, str(tmp_path))
@@ -338,7 +340,7 @@ def test_a_rank_waits_for_ever_where_nothing_outside_of_the_job_can_help(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    died = LostThread(name="Thread-1", words="OSError", raised_at=ScriptPlace())
+    died = LostThread(before=1, name="Thread-1", words="OSError", raised_at=ScriptPlace())
     record = RankRecord(rank=0, world_size=2, lost=[died] * lost)
     text = stack((f"{LIB}/queue.py", 3, "get"), (str(script), 3, "main"))
     if not rows:  # it waits for a lock that it took before

@@ -361,8 +361,9 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 class LostThread(Struct, frozen=True, kw_only=True):
-    """A thread of a rank that died of an error, and where that was raised."""
+    """A thread of a rank that died of an error before an item of its record, and where."""
 
+    before: int
     name: str
     words: str
     raised_at: ScriptPlace = ScriptPlace()
@@ -1032,7 +1033,12 @@ class _Reader:
     def _take_l(self, name: str, words: str, frames: list[Any]) -> None:
         raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.lost.append(
-            LostThread(name=_show(name), words=_show(words), raised_at=raised_at)
+            LostThread(
+                before=len(self.record.items),
+                name=_show(name),
+                words=_show(words),
+                raised_at=raised_at,
+            )
         )
         del self.record.lost[:-MOST_CAUGHT]
 

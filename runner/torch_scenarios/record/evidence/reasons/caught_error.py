@@ -158,11 +158,19 @@ def _is_tried_again(parted: DecidedParting, decision: Decision) -> bool:
 
 
 def find_lost(parted: DecidedParting) -> Reason | None:
-    """Return the error of a task in another thread, which some ranks have and others have not."""
-    failed = {rank: parted.records[rank].lost for rank in parted.ranks if parted.records[rank].lost}
+    """Return the error of a task in another thread, which some ranks have and others have not.
+
+    One that comes after the ranks have parted, as at the end of a rank, has not led them apart.
+    """
+    failed = {
+        rank: each
+        for rank in parted.ranks
+        for each in parted.records[rank].lost
+        if parted.is_within(rank, each.before, whole=True)
+    }
     if not failed or len(failed) == len(parted.ranks):
         return None
-    lost = next(iter(failed.values()))[-1]
+    lost = next(iter(failed.values()))
     raised = lost.raised_at.short(parted.folder)
     words = (
         f"{lost.words} ({raised}) has ended what a thread of {ranks_text([*failed])} does, "
