@@ -49,6 +49,18 @@ def keep_aside(folder: Path, script: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_compressed_file_is_kept_aside_whose_module_has_kept_the_function_open(
+    tmp_path: Path,
+) -> None:
+    script = """
+    import bz2
+    with bz2.open("words.bz2", "wt") as file:
+        file.write("packed")
+    print(bz2.open("words.bz2", "rt").read(), sorted(os.listdir()))
+    """
+    assert keep_aside(tmp_path, script) == "packed ['old.txt', 'tree', 'words.bz2']"
+
+
 def test_a_file_that_is_written_anew_is_read_back_and_the_own_one_stays(tmp_path: Path) -> None:
     script = """
     pathlib.Path("old.txt").write_text("new")

@@ -50,6 +50,10 @@ _CHANGES = frozenset(
 )
 
 
+#: modules of Python that have kept the function `open` when they were imported, by its name there
+_KEPT_OPEN = {"bz2": "_builtin_open", "tarfile": "bltn_open", "tokenize": "_builtin_open"}
+
+
 class Scratch:
     """Keeps what this process writes aside, once it is installed.
 
@@ -433,6 +437,9 @@ class Scratch:
         put.listdir, put.scandir = self._listdir, self._scandir
         put.link, put.symlink = self._link, self._symlink
         builtins.open = io.open = self.open
+        for module, name in _KEPT_OPEN.items():
+            if module in sys.modules:
+                setattr(sys.modules[module], name, self.open)
         put = shutil
         put._use_fd_functions = False
         self._redirect_libraries()
