@@ -30,6 +30,7 @@ from torch_scenarios.record.format import (
     CaughtError,
     Decision,
     FileChange,
+    LostThread,
     RankRecord,
     RecordedCall,
     ScriptPlace,
@@ -3485,3 +3486,72 @@ def test_an_if_that_no_rank_goes_into_leaves_out_the_parameters_under_it(
     told = explain_error(raised, records, str(tmp_path))
     shown = " ".join(each.words for each in told.notes)
     assert ("`if labels.max() > 2` (train.py:4) may leave a layer out" in shown) is is_told
+
+
+STEP_OF_NONE = """\
+class Detector:
+    def __init__(self):
+        self.head = Linear(8, 4)
+
+    def training_step(self, boxes):
+        if not boxes:
+            return None
+        return self.head(boxes)
+
+
+trainer.fit(Detector())
+"""
+
+
+@pytest.mark.parametrize(("before", "is_told"), [(1, True), (0, False)])
+def test_ranks_that_raise_in_a_framework_have_each_gone_into_an_if_for_the_first_time(
+    before: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, STEP_OF_NONE)
+    asks = _if(file, 6, "not boxes")
+    records = {
+        rank: record(
+            rank,
+            *[call("all_reduce", place(file, 11))] * (rank + 1),
+            error="RuntimeError: None is not supported",
+            raised_at=place(file, 11),
+            ways=[
+                BranchTaken(before=0, decision=asks, yes=1 - before, no=before),
+                BranchTaken(before=rank + 1, decision=asks, yes=1),
+            ],
+        )
+        for rank in (0, 1)
+    }
+    raised = replace(finding("outcome_differs", 0, 1), diagnosis=None, code="outcome_differs")
+    told = explain_error(raised, records, str(tmp_path))
+    shown = " ".join(each.words for each in told.notes)
+    words = "before that, each of them takes the `return`:7 under `if not boxes` (train.py:6)"
+    assert (words in shown) is is_told
+    assert "self.head" not in shown
+
+
+SAVES_IN_A_THREAD = """\
+Thread(target=upload).start()
+for step in range(4):
+    if is_due(step):
+        all_reduce(loss)
+    barrier()
+"""
+
+
+@pytest.mark.parametrize(("before", "is_told"), [(1, True), (3, False)])
+def test_a_thread_that_dies_after_ranks_have_parted_has_not_led_them_apart(
+    before: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, SAVES_IN_A_THREAD)
+    died = LostThread(before=before, name="Thread-1", words="OSError", raised_at=place(file, 1))
+    met, other, last = (call(name, place(file, 5)) for name in ("barrier", "barrier", "barrier"))
+    ways = [BranchTaken(before=1, decision=_if(file, 3, "is_due(step)"), yes=1)]
+    records = {
+        0: record(0, met, call("all_reduce", place(file, 4)), last, ways=ways),
+        1: record(1, met, other, last, lost=[died], ways=[replace(ways[0], yes=0, no=1)]),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("OSError" in words) is is_told
+    assert ("rank 0 alone goes into `if is_due(step)` (train.py:3)" in words) is not is_told

@@ -32,7 +32,8 @@ def find_source(record: RankRecord, folder: str) -> Reason | None:
 def tell_passed(record: RankRecord, folder: str) -> str:
     """Return the lines that set what a call passes which torch, or another library, refuses.
 
-    Nothing where the script's own line raises.
+    Nothing where the script's own line raises. What an object that is made there keeps of its own
+    is left out.
     """
     for file, line, text in record.raised_at.frames[:1]:
         source = script_at(file)
@@ -44,7 +45,7 @@ def tell_passed(record: RankRecord, folder: str) -> str:
         lines = [
             f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
             for each, at in source.traces(ast.Tuple(passed, ast.Load()), line)
-            if not each.keeps_rank(at)
+            if not each.keeps_rank(at) and getattr(each.scope(at), "name", "") != "__init__"
         ]
         if lines:
             return f"what it passes comes from {', '.join(lines[:MOST_PASSED])}"

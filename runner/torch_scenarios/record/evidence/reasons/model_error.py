@@ -72,7 +72,8 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     fitting = called or fitting or latest
     unused = [] if fitting or not of_model else _find_forward_branches(parted, raised)
     if not fitting and not unused:
-        return finding
+        taken = "" if of_model else _tell_taken(parted, raised)
+        return replace(finding, notes=(*finding.notes, Clause(taken))) if taken else finding
     decision, own = (fitting or unused)[-1]
     values = word_values(parted, decision, own)
     chosen = "" if of_model else _tell_chosen(raised[0], folder)
@@ -273,6 +274,33 @@ def _list_latest(
         and len({each.yes for each in own.values()}) > 1
         and not is_idle(decision)
     ]
+
+
+def _tell_taken(parted: DecidedParting, raised: Sequence[RankRecord]) -> str:
+    """Return the way out that each rank has taken for the first time just before its error.
+
+    Each may come to it in another turn, and a framework raises because of what it is given then.
+    """
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        source = script_at(decision.file)
+        jump = source.jump_under(decision.line) if source is not None else None
+        if decision.kind != "if" or jump is None or jump[0] != "body":
+            continue
+        if all(
+            own[record.rank].no
+            and own[record.rank].yes
+            == sum(
+                way.yes
+                for way in record.ways
+                if way.decision == decision and way.before >= len(record.items)
+            )
+            > 0
+            for record in raised
+        ):
+            who = "each of them" if len(raised) > 1 else "the rank"
+            under = f"`{decision.text}` ({parted.place(decision)})"
+            return f"before that, {who} takes the `{jump[1]}`:{jump[2]} under {under}"
+    return ""
 
 
 def _is_near(decision: Decision, frames: Frames) -> bool:
