@@ -7,10 +7,12 @@ import subprocess
 import sys
 import sysconfig
 import time
+import types
 from pathlib import Path
 
 import pytest
 
+from torch_scenarios.record.evidence.procedure import watch_meetings
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
 from torch_scenarios.record.evidence.reasons import (
     explain_idle,
@@ -527,3 +529,48 @@ def test_a_rank_that_waits_outside_of_calls_has_left_the_loop_of_the_others(
     lines = " ".join(explain_idle(records, stacks, {}, str(tmp_path)))
     words = "the loop `for x in shard[rank]` (train.py:2) has more turns on some ranks"
     assert (words in lines) is (at == 4)
+
+
+LEAVES_OUT = """\
+def loop(rank):
+    for x in shard:
+        if isnan(x):
+            continue
+        step(x)
+    report(loss)
+"""
+
+
+def test_a_rank_that_waits_outside_of_calls_has_the_way_out_that_it_took_alone(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LEAVES_OUT, encoding="utf-8")
+    place = ScriptPlace(frames=((str(file), 5, "step(x)"),))
+    asks = Decision(kind="if", file=str(file), line=3, text="if isnan(x)")
+    records = {}
+    for rank in (0, 1):
+        call = RecordedCall(
+            number=0, operation="all_reduce", group=(0, 1), group_name="0", place=place
+        )
+        ways = [BranchTaken(before=at, decision=asks, no=1) for at in range(2 - rank)]
+        ways += [BranchTaken(before=1, decision=asks, yes=1)] * rank
+        records[rank] = RankRecord(
+            rank=rank, world_size=2, inside=rank == 0, items=[call] * (2 - rank), ways=ways
+        )
+    stacks = {1: stack(("/x/site-packages/ray/train/util.py", 9, "report"), (str(file), 6, "loop"))}
+    lines = explain_idle(records, stacks, {}, str(tmp_path))
+    assert "rank 1 alone takes the `continue`:4 under `if isnan(x)` (train.py:3)" in lines
+
+
+def test_a_rank_writes_what_it_has_decided_before_it_waits_in_a_call_of_ray(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    module = types.ModuleType("ray.train.v2._internal.execution.collective_impl")
+    module.barrier = lambda: done.append("waits")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for _ in range(2):  # a rank may make its process group anew
+        watch_meetings(lambda: done.append("writes"))
+    module.barrier()
+    assert done == ["writes", "waits"]

@@ -1,4 +1,4 @@
-"""Remote procedure calls of a rank: where it waits in them, written down and not judged.
+"""Calls of a rank that go past torch's collectives: where it waits in them, and not judged.
 
 What `torch.distributed.rpc` sends goes past the kernels of `c10d`. So its functions that wait are
 calls that may block, as `new_group` is, with the function and the worker that they name. The wait
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -71,3 +72,36 @@ def _name_callee(args: tuple[Any, ...]) -> str:
     worker = getattr(args[0], "name", args[0])
     function = getattr(args[1], "__name__", "")
     return f" of `{str(function)[:MOST_NAME]}` on {str(worker)[:MOST_NAME]}"
+
+
+#: where Ray's workers meet past torch: the modules, the class in them or nothing, the functions
+_MEETINGS = (
+    ("context", "TrainContext", ("_sync_checkpoint_dir_name_across_ranks",)),
+    ("collective_impl", "", ("barrier", "broadcast_from_rank_zero")),
+)
+_OF_RAY = "ray.train.v2._internal.execution."
+
+
+def watch_meetings(write: Callable[[], None]) -> None:
+    """Let a rank `write` what it has decided before it waits for the others in a call of Ray's.
+
+    No call of torch may follow, before which it would be written.
+    """
+    for module, kind, names in _MEETINGS:
+        loaded: Any = sys.modules.get(f"{_OF_RAY}{module}")
+        holder = getattr(loaded, kind, None) if kind else loaded
+        for name in names:
+            function = getattr(holder, name, None)
+            if function is not None and not hasattr(function, "__wrapped__"):
+                setattr(holder, name, _write_first(function, write))
+
+
+def _write_first(function: Callable[..., Any], write: Callable[[], None]) -> Callable[..., Any]:
+    """Return a function that writes what a rank has decided, and then does what it does."""
+
+    @functools.wraps(function)
+    def write_and_call(*args: Any, **kwargs: Any) -> Any:
+        write()
+        return function(*args, **kwargs)
+
+    return write_and_call

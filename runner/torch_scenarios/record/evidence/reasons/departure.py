@@ -318,7 +318,7 @@ def _explain_staying(
 
 
 def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> list[str]:
-    """Return by which way out a rank alone has come to its end, while others wait in calls."""
+    """Return by which way out a rank alone has come where it is, while others wait in calls."""
     calls = {
         other: last
         for other, record in records.items()
@@ -710,6 +710,12 @@ def _explain_outside(
     waiting = [r for r, each in records.items() if r not in places and each.inside]
     apart = _find_apart(places, waiting, records, folder)
     apart = apart or _find_left(places, waiting, records, folder)
+    apart = apart or [
+        words
+        for rank in [*places][:1]
+        if rank in records
+        for words in _tell_way_out(rank, records, folder)
+    ]
     return [*apart, *find_polls(places, records, folder)]
 
 
