@@ -1,7 +1,8 @@
 """Rows that are too short are left out after they are dealt to the ranks.
 
 Ranks: 2
-Told: self.rows has 1 item on rank 1
+Told: under `if self.at >= len(self.rows)` (rows_filtered_after_deal.py:23), which rank 1 alone goes into
+Told: `self.rows = [row for row in rows if len(row) >= shortest]` (rows_filtered_after_deal.py:19)
 """
 
 import torch

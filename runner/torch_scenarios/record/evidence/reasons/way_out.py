@@ -32,9 +32,9 @@ def find_way_out(
     """Return the first `if` that leads some ranks out of their block, and others not.
 
     A function that ranks are not in where they part `has_returned` by then: it leads past no call,
-    and only what it gives may do so. True asks for those alone, False for the others alone. `loop`
-    is a file with its first and last line: what lies outside of it does not count, and what lies in
-    it does in any case.
+    and only what it gives may do so, or an error. True asks for those alone, False for the others
+    alone. `loop` is a file with its first and last line: what lies outside of it does not count,
+    and what lies in it does in any case.
     """
     for decision, own in tallies.items():
         source = script_at(decision.file)
@@ -44,12 +44,15 @@ def find_way_out(
             decision.file == loop[0] and loop[1] <= decision.line <= loop[2]
         ):
             continue
-        if loop is None and not _leads_past(parted, decision, has_returned=has_returned):
-            continue
         jump = source.jump_under(decision.line)
         if jump is None:
             continue
         name, word, line = jump
+        is_wanted = loop is not None or has_returned is not (
+            word == "raise" or _is_around(parted, decision)
+        )
+        if not is_wanted or (loop is None and not _leads_past(parted, decision)):
+            continue
         counts = {rank: (each.yes if name == "body" else each.no) for rank, each in own.items()}
         most = max(counts.values())
         ranks = [rank for rank, count in counts.items() if count == most]
@@ -78,19 +81,27 @@ def find_way_out(
     return None
 
 
-def _leads_past(parted: DecidedParting, decision: Decision, *, has_returned: bool | None) -> bool:
+def _leads_past(parted: DecidedParting, decision: Decision) -> bool:
     """Whether a decision that is in no loop which is asked for may lead past a call."""
     files = {file for _, frames in parted.sides for file, _, _ in frames}
-    if has_returned is _is_around(parted, decision):
-        return False
     return (not files or decision.file in files) and parted.leads_on(decision)
 
 
 def _is_around(parted: DecidedParting, decision: Decision) -> bool:
-    """Whether a decision is in a function that a side of the ranks is in where they part."""
+    """Whether a decision is in a function that a side of the ranks is in where they part.
+
+    What gives a loop its items is as good as in it: a generator, or the `__next__` of an iterator.
+    """
     source = script_at(decision.file)
     scope = source.scope(decision.line) if source is not None else None
-    return source is not None and any(
+    if source is None or scope is None:
+        return False
+    if isinstance(scope, ast.FunctionDef) and (
+        scope.name in {"__iter__", "__next__"}
+        or any(isinstance(each, ast.Yield) for each in ast.walk(scope))
+    ):
+        return True
+    return any(
         file == decision.file and source.scope(line) is scope
         for _, frames in parted.sides
         for file, line, _ in frames
