@@ -39,17 +39,18 @@ def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[i
             for script, giver in inside
         ):
             return f"items are left out by an `if`: {count_turns(parted, decision, own)}"
-    found = [(script, each) for script, each in lines[1:] if _has_filter(script, each)]
-    found += [
+    places = [
         (script, number)
-        for script, giver in inside
-        for number in range(giver.lineno, (giver.end_lineno or giver.lineno) + 1)
-        if _has_filter(script, number)
+        for script, first, last in (
+            *((script, *script.span(line)) for script, line in lines[1:]),
+            *((script, each.lineno, each.end_lineno or 0) for script, each in inside),
+        )
+        for number in _list_filters(script, first, last)
+        if not script.names_rank(number)
     ]
-    for script, number in found:
-        if not script.names_rank(number):
-            place = short(((script.file, number, ""),), parted.folder)
-            return f"items are left out by `{script.text(number)}` ({place})"
+    for script, number in places[:1]:
+        place = short(((script.file, number, ""),), parted.folder)
+        return f"items are left out by `{script.text(number)}` ({place})"
     return ""
 
 
@@ -114,13 +115,16 @@ def _leaves_out_more(
     )
 
 
-def _has_filter(source: Script, line: int) -> bool:
-    """Whether a line leaves out items by their values: by an `if` in brackets, or by a mask."""
-    return any(
-        _is_filter(source, node)
-        for node in ast.walk(source.tree)
-        if getattr(node, "lineno", 0) == line
-    )
+def _list_filters(source: Script, first: int, last: int) -> Iterator[int]:
+    """Yield the lines of a span that leave out items by their values: by brackets, or by a mask.
+
+    Of calls that follow each other in several lines it is the one with the filter.
+    """
+    for node in ast.walk(source.tree):
+        line = getattr(node, "lineno", 0)
+        line = node.func.end_lineno or line if isinstance(node, ast.Call) else line
+        if first <= line <= last and _is_filter(source, node):
+            yield line
 
 
 def _is_filter(source: Script, node: ast.AST) -> bool:
@@ -128,7 +132,12 @@ def _is_filter(source: Script, node: ast.AST) -> bool:
         return any(each.ifs for each in node.generators)
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         return _is_mask(source, node.slice, node.lineno)
-    return isinstance(node, ast.Call) and name_of(node.func) in _FILTERS
+    if not isinstance(node, ast.Call):
+        return False
+    asks = bool(node.args) and (
+        isinstance(node.args[0], ast.Lambda) or any(source.functions(name_of(node.args[0])))
+    )
+    return name_of(node.func) in _FILTERS or (name_of(node.func) == "select" and asks)
 
 
 def _is_mask(source: Script, value: ast.expr, line: int) -> bool:
