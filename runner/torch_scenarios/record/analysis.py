@@ -10,6 +10,7 @@ comes later. The words are those of a person who wrote a script and states nothi
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ from torch_scenarios.record.evidence.reasons.remote_call import (
     find_workers,
     list_remote,
 )
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.evidence.standstill import STANDSTILL_S
 from torch_scenarios.record.findings import (
@@ -165,11 +167,47 @@ def record(
 
     What is judged depends on how far the ranks came: not all of them met (`wrong_start`), they met
     and one is surely blocked, they ended. `start` is what starts the ranks, where not this program
-    does.
+    does. Fake ranks of a script that asks how often it was started are started once more where one
+    has raised, as torchrun does it.
     """
+    found = _record_once(order, notice, start, limits)
+    raised = _find_restart(found) if order.fake and not order.restarts else ""
+    if not raised:
+        return found
+    again = _record_once(replace(order, restarts=1), notice, start, limits)
+    line = (
+        f"{raised}, and the script asks for {_RESTARTS}: all ranks were started once more, as by "
+        "`torchrun --max-restarts 1`"
+    )
+    return replace(again, notes=(line, *again.notes))
+
+
+#: how a script asks how often torchrun has started it before
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+
+
+def _find_restart(found: RecordedRun) -> str:
+    """Return which rank has raised where, in scripts that ask for their restarts; or nothing."""
+    for rank, record in sorted(found.records.items()):
+        frames = record.raised_at.frames
+        scripts = [each for each in (script_at(file) for file, _, _ in frames) if each is not None]
+        asks = any(
+            isinstance(node, ast.Constant) and node.value == _RESTARTS
+            for script in scripts
+            for node in ast.walk(script.tree)
+        )
+        if record.error is not None and asks:
+            return f"rank {rank} raised at {record.raised_at.short(found.home)}"
+    return ""
+
+
+def _record_once(
+    order: RunOrder, notice: Callable[[str], None], start: Launcher | None, limits: Limits
+) -> RecordedRun:
+    """Run a program, judge its record and write its scenario beside that."""
     path = order.folder / "scenario.yaml"
 
-    prepare(order.folder)
+    prepare(order.folder, is_again=order.restarts > 0)
     ran = _run(order, Questions(order, path, limits), notice, start)
     if not is_record(order.folder):
         if ran.interrupted:

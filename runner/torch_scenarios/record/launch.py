@@ -295,8 +295,8 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
         "ROLE_WORLD_SIZE": world,
         "MASTER_ADDR": ADDRESS,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RESTART_COUNT": str(order.get("restarts", 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(order.get("restarts", 0)),
         "TORCHELASTIC_RUN_ID": "scenario",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }

@@ -124,6 +124,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Any] = field(default_factory=dict)
     #: the call at which a rank raises, dies or is late, as its process reads it
     strike: Mapping[str, Any] = field(default_factory=dict)
+    #: how often the ranks have been started before, as torchrun counts it
+    restarts: int = 0
 
     @property
     def own_launcher(self) -> bool:
@@ -185,9 +187,10 @@ class StandstillCheck(Protocol):
         """
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, *, is_again: bool = False) -> None:
     """Make the folder of a record, and empty it of one that was there before.
 
+    Ranks that are started once more (`is_again`) find what they have written before.
     Raises LaunchError where it cannot be made, or holds what no record wrote.
     """
     try:
@@ -207,7 +210,7 @@ def prepare(folder: Path) -> None:
     for pattern in (*written, PARENT_ERROR):
         for path in folder.glob(pattern):
             path.unlink()
-    for name in ("mailbox", JOINED, SCRATCH):
+    for name in ("mailbox", JOINED, *((SCRATCH,) if not is_again else ())):
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
 
@@ -315,6 +318,7 @@ def _write_order(order: RunOrder) -> dict[str, Any]:
         "imports": [] if order.module else _find_likely_imports(Path(order.command[0])),
         "values": bool(order.values),
         "strike": dict(order.strike),
+        "restarts": order.restarts,
     }
 
 
