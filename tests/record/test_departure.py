@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_scenarios.record.evidence.procedure import watch_meetings
+from torch_scenarios.record.evidence.procedure import watch_workers_of_ray
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
 from torch_scenarios.record.evidence.reasons import (
     explain_idle,
@@ -571,6 +571,6 @@ def test_a_rank_writes_what_it_has_decided_before_it_waits_in_a_call_of_ray(
     module.barrier = lambda: done.append("waits")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for _ in range(2):  # a rank may make its process group anew
-        watch_meetings(lambda: done.append("writes"))
+        watch_workers_of_ray(lambda: done.append("writes"))
     module.barrier()
     assert done == ["writes", "waits"]

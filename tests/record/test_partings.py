@@ -3555,3 +3555,37 @@ def test_a_thread_that_dies_after_ranks_have_parted_has_not_led_them_apart(
     words = " ".join(each.words for each in found.notes)
     assert ("OSError" in words) is is_told
     assert ("rank 0 alone goes into `if is_due(step)` (train.py:3)" in words) is not is_told
+
+
+PREPARES = """\
+import os
+def sets(rank):
+    if rank == 0:
+        os.makedirs(folder)
+    if exists(rank):
+        rows.append(hard)
+    return rows
+valid = sets(rank)
+trainer.fit(model, valid)
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [(3, False), (5, True)])
+def test_an_if_under_which_one_rank_makes_a_folder_makes_no_argument(
+    line: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, PREPARES)
+    ways = [BranchTaken(before=0, decision=_if(file, line, "x"), yes=1)]
+    fit = [replace(place(file, 9), via=f"kit.py:{at}") for at in (7, 9)]
+    records = {
+        0: record(0, call("barrier", fit[0]), call("barrier", fit[0]), ways=ways),
+        1: record(
+            1,
+            call("barrier", fit[0]),
+            call("broadcast", fit[1]),
+            ways=[replace(ways[0], yes=0, no=1)],
+        ),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("what train.py:9 uses is made by it" in told) is is_told

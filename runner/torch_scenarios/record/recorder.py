@@ -1054,7 +1054,7 @@ class Recorder:
                 more["init"] = self.claim
             with self._inside(name, more):
                 if not name.startswith("destroy"):
-                    procedure.watch_meetings(self.write_decisions)
+                    procedure.watch_workers_of_ray(self.write_decisions)
                     return function(*args, **kwargs)
                 # dropped at the end: torch 2.6 drops them in its call, and would wait there
                 kept = [*module._world.pg_map]

@@ -75,19 +75,19 @@ def _name_callee(args: tuple[Any, ...]) -> str:
 
 
 #: where Ray's workers meet past torch: the modules, the class in them or nothing, the functions
-_MEETINGS = (
+_WORKERS_MEET_IN = (
     ("context", "TrainContext", ("_sync_checkpoint_dir_name_across_ranks",)),
     ("collective_impl", "", ("barrier", "broadcast_from_rank_zero")),
 )
 _OF_RAY = "ray.train.v2._internal.execution."
 
 
-def watch_meetings(write: Callable[[], None]) -> None:
+def watch_workers_of_ray(write: Callable[[], None]) -> None:
     """Let a rank `write` what it has decided before it waits for the others in a call of Ray's.
 
     No call of torch may follow, before which it would be written.
     """
-    for module, kind, names in _MEETINGS:
+    for module, kind, names in _WORKERS_MEET_IN:
         loaded: Any = sys.modules.get(f"{_OF_RAY}{module}")
         holder = getattr(loaded, kind, None) if kind else loaded
         for name in names:

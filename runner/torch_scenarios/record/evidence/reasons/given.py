@@ -378,7 +378,7 @@ def find_passed(parted: DecidedParting) -> Reason | None:
     found: Reason | None = None
     for decision, own in parted.tallies(whole=True).items():
         is_inside = decision.kind == "if" and _is_inside(decision, functions)
-        if is_inside and len({each.yes for each in own.values()}) > 1:
+        if is_inside and len({each.yes for each in own.values()}) > 1 and not _prepares(decision):
             place, where = parted.place(decision), short(at, parted.folder)
             values = list_values(decision, own)
             words = f"what {where} uses is made by it: {count_turns(parted, decision, own)}"
@@ -387,6 +387,31 @@ def find_passed(parted: DecidedParting) -> Reason | None:
             given = list_differing(parted)[:1]
             found = Clause("; ".join([words, *(each for _, each in given)])), fix
     return found
+
+
+def _prepares(decision: Decision) -> bool:
+    """Whether an `if` only prints, or calls functions of modules, which make nothing that is used.
+
+    A rank alone may make a folder so, as by `os.makedirs`.
+    """
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    if source is None or not isinstance(node, ast.If) or node.orelse:
+        return False
+    modules = {
+        (each.asname or each.name).partition(".")[0]
+        for part in ast.walk(source.tree)
+        if isinstance(part, ast.Import)
+        for each in part.names
+    }
+    called = [
+        each.value.func if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) else None
+        for each in node.body
+    ]
+    return all(
+        each is not None and ast.unparse(each).partition(".")[0] in {*modules, "print"}
+        for each in called
+    )
 
 
 def _is_in_framework(parted: DecidedParting) -> bool:
