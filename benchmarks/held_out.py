@@ -18,7 +18,7 @@ from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import topology
 
 ROWS = Path(__file__).parent / "held_out.yaml"
-UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+UNITS = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class HeldOutRow(Struct, frozen=True, kw_only=True):
