@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from torch_scenarios.cost.candidates import NOTHING, ZERO_3, Candidate, Decoder
 from torch_scenarios.cost.intervals import FITS, TOO_LARGE, memory_interval, tell_fit
@@ -22,7 +23,7 @@ from torch_scenarios.pipeline.plan import weigh_candidate
 
 ROWS = Path(__file__).with_suffix(".yaml")
 WAYS = ("stages", "parts", "replicas", "shards", "context", "expert", "tensor", "micro", "turns")
-HEAD = "| step | measured | reckoned | 80 % | memory | 80 % | verdict |"
+HEAD = "| step | measured | reckoned | 80 % | memory | 80 % | verdict | allocated | reckoned |"
 
 
 class HeldOutStep(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,9 @@ class HeldOutStep(Struct, frozen=True, kw_only=True):
     reserved: tuple[float, float]
     verdict: str
     is_oom: bool
+    #: the peak of what torch's tensors held, where it was published, and what is reckoned
+    allocated: float | None
+    held: float
 
     @property
     def is_time_inside(self) -> bool | None:
@@ -77,6 +81,7 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int])
     """Return what the plan says of a row."""
     model, way = read_row(row, models, code)
     machine = topology(row["machine"])
+    machine = replace(machine, node_ranks=row.get("node", machine.node_ranks))
     assert machine.gpu is not None
     with tempfile.TemporaryDirectory() as folder:
         found = weigh_candidate(model, way, machine, machine.gpu, Path(folder))
@@ -92,6 +97,8 @@ def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int])
         reserved=(least * allocator.low / gib, found.held * allocator.high / gib),
         verdict=tell_fit(found.held, machine.memory, least, is_planned=True),
         is_oom=row.get("oom", False),
+        allocated=row.get("allocated"),
+        held=found.held / gib,
     )
 
 
@@ -102,7 +109,7 @@ def main() -> None:
     for name, about in document["sets"].items():
         if len(sys.argv) > 1 and not any(asked in name for asked in sys.argv[1:]):
             continue
-        print(f"\n{name}\n{HEAD}", "|---" * 7 + "|", sep="\n")
+        print(f"\n{name}\n{HEAD}", "|---" * 9 + "|", sep="\n")
         own = []
         for row in about["rows"]:
             found = weigh_row(row, document["models"], about.get("code", {}))
@@ -118,11 +125,14 @@ def line(found: HeldOutStep) -> str:
     marks = ["**" * (inside is False) for inside in (found.is_time_inside, found.is_memory_inside)]
     measured = "out of memory" if found.is_oom else f"{found.tokens:.0f}"
     memory = "" if found.memory is None else f"{found.memory:.0f} GiB"
+    tensors = f"{found.allocated} | {found.held:.1f} GiB"
+    allocated = " | " if found.allocated is None else tensors
     verdict = found.verdict if found.is_fit_right else f"**{found.verdict}**"
     return (
         f"| {found.name} | {marks[0]}{measured}{marks[0]} | {found.reckoned:.0f} "
         f"| {found.between[0]:.0f} to {found.between[1]:.0f} | {marks[1]}{memory}{marks[1]} "
-        f"| {found.reserved[0]:.0f} to {found.reserved[1]:.0f} GiB | {verdict} |"
+        f"| {found.reserved[0]:.0f} to {found.reserved[1]:.0f} GiB | {verdict} "
+        f"| {allocated} |"
     )
 
 
