@@ -876,21 +876,34 @@ def test_a_plan_says_that_no_step_was_measured_on_such_a_gpu(
     assert any(words in line for line in lines) is not compared
 
 
-def test_a_plan_says_where_groups_are_parts_of_two_racks(tmp_path: Path) -> None:
-    """Of 72 GPUs of a rack, groups of 32 that share experts fill two and a part of a third."""
+def test_ranks_of_several_racks_are_spread_evenly(tmp_path: Path) -> None:
+    """128 ranks take 64 of the 72 GPUs of each of two racks, so that groups of 32 are whole."""
     asked = way(stages=2, shards=64, expert=32, turns=2)
     model = replace(MIXED, experts=32, batch=128)
+    racks = [topology(name) for name in ("gb200-nvl72", "gb200-nvl72-64")]
+    assert racks[0].gpu is not None
+    steps = [
+        weigh_candidate(model, asked, each, racks[0].gpu, tmp_path / each.name) for each in racks
+    ]
+    times = [step.forecast.time for step in steps]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
+
+
+def test_a_plan_says_where_groups_are_parts_of_two_nodes(tmp_path: Path) -> None:
+    """Of nodes of 24 GPUs, groups of 16 that share experts fill one and a part of the next."""
+    asked = way(stages=3, shards=16, expert=16, turns=3)
+    model = replace(MIXED, layers=3, experts=16, batch=48)
     lines = {}
-    for name in ("gb200-nvl72", "gb200-nvl72-64"):
-        machine = topology(name)
+    for ranks in (24, 16):
+        machine = replace(topology("gb200-nvl72"), node_ranks=ranks)
         assert machine.gpu is not None
-        step = weigh_candidate(model, asked, machine, machine.gpu, tmp_path / name)
+        step = weigh_candidate(model, asked, machine, machine.gpu, tmp_path / str(ranks))
         found = TrainingPlan(steps=(step,), looked_at=1, too_large=0, node=machine.node_ranks or 0)
-        lines[name] = [line for line in plan_lines(model, found) if "parts of two" in line]
-    assert lines["gb200-nvl72-64"] == []
-    (line,) = lines["gb200-nvl72"]
-    assert "some groups of 32 that share experts" in line
-    assert "`node: {ranks: 64}`" in line
+        lines[ranks] = [line for line in plan_lines(model, found) if "parts of two" in line]
+    assert lines[16] == []
+    (line,) = lines[24]
+    assert "some groups of 16 that share experts" in line
+    assert "`node: {ranks: 16}`" in line
 
 
 def test_a_plan_says_where_shards_of_experts_are_filled_up(tmp_path: Path) -> None:

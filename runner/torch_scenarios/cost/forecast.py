@@ -496,6 +496,7 @@ def forecast(
 
     Raises ScenarioError where the topology cannot tell.
     """
+    topology = topology.spread(traffic.world_size)
     if worse:
         asked: dict[str, Any] = {
             "model": model,

@@ -162,6 +162,22 @@ class Topology(Struct, frozen=True, kw_only=True):
     host: HostSpeed = HostSpeed()
     lost: Mapping[int, int] = field(default_factory=dict)
 
+    def spread(self, world_size: int) -> Topology:
+        """Return the machine as a launcher takes it for so many ranks: as many of each node.
+
+        Of racks of 72 GPUs, 256 ranks have 64 each, on four of them, and not 72, 72, 72 and 40.
+        Where no more than half of a node could be had so, the last node has fewer, as before.
+
+        >>> machine = topology("gb200-nvl72")
+        >>> [machine.spread(ranks).node_ranks for ranks in (64, 144, 256, 137)]
+        [72, 72, 64, 72]
+        """
+        full = self.node_ranks
+        if full is None or world_size <= full or world_size % full == 0:
+            return self
+        divisors = (each for each in range(full, full // 2, -1) if world_size % each == 0)
+        return replace(self, node_ranks=next(divisors, full))
+
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
         return self.factors.get(algorithm, self.factor)

@@ -164,6 +164,7 @@ def plan(
         message = f"the `gpu` of topology {machine.name} has no {products}"
         hint = f"its `tflops` have {', '.join(sorted(gpu.tflops))}"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+    machine = machine.spread(ranks)
     ways = list(model.candidates(machine, ranks, products))
     if not ways:
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
@@ -227,7 +228,7 @@ def weigh_candidate(
 
     Raises LaunchError where the file cannot be written, or its analysis takes too long.
     """
-    path = folder / f"{way.name}.yaml"
+    path, machine = folder / f"{way.name}.yaml", machine.spread(way.ranks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(model.program(way, gpu), encoding="utf-8")
