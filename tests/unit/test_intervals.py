@@ -52,7 +52,7 @@ def test_80_percent_of_the_rows_of_projects_left_out_of_every_fit_are_in_their_i
 
 def test_80_percent_of_the_rows_that_nothing_knows_are_in_their_interval() -> None:
     rows = list(held_out.rows())
-    assert len(rows) > 60
+    assert len(rows) > 50
     assert all(row.between for row in rows)
     assert 0.75 <= np.mean([row.is_inside for row in rows]) <= 0.92
 
