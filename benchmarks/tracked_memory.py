@@ -5,7 +5,7 @@ same sizes; the script (tests/record/scripts/tracked_decoder.py) is run by torch
 `_find_peak` was written with FIRST at hand; LATER were chosen before any of them was tracked, and
 forecast once. KEPT are steps whose weights stay whole (`reshard_after_forward=False`), with
 gradients that are scattered once a step where `zero` is 1: these wait untracked, and are added,
-which is right where most is held in the loss. GROUPS have tensor groups, MIXED have experts, whose
+which is right where most is held in the loss. GROUPS have tensor groups, in WHOLE nothing is sharded, MIXED have experts, whose
 rows were chosen before any of them was tracked; expert groups are in none.
 """
 
@@ -17,7 +17,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.cost.candidates import ALL, NOTHING, ZERO_1, ZERO_2, ZERO_3, Candidate, Decoder
+from torch_scenarios.cost.candidates import (
+    ALL,
+    NOTHING,
+    ZERO_0,
+    ZERO_1,
+    ZERO_2,
+    ZERO_3,
+    Candidate,
+    Decoder,
+)
 from torch_scenarios.cost.topology import topology
 
 SCRIPT = Path(__file__).parents[1] / "tests" / "record" / "scripts" / "tracked_decoder.py"
@@ -175,6 +184,46 @@ GROUPS: dict[str, dict[str, Any]] = {
         "zero": ZERO_2,
     },
 }
+#: DDP and one GPU: nothing is sharded, and autocast makes copies of weights in float32
+WHOLE: dict[str, dict[str, Any]] = {
+    "24 layers of 1B, DDP on 4": {
+        **OF_1B,
+        "layers": 24,
+        "sequence": 2048,
+        "micro": 4,
+        "replicas": 4,
+        "shards": 1,
+        "zero": ZERO_0,
+    },
+    "24 layers of 1B, DDP on 4, 3 microbatches, recomputed": {
+        **OF_1B,
+        "layers": 24,
+        "sequence": 2048,
+        "turns": 3,
+        "replicas": 4,
+        "shards": 1,
+        "zero": ZERO_0,
+        "recompute": True,
+    },
+    "12 layers of 1B in bfloat16, DDP on 8": {
+        **OF_1B,
+        "layers": 12,
+        "sequence": 2048,
+        "micro": 2,
+        "replicas": 8,
+        "shards": 1,
+        "zero": ZERO_0,
+        "flags": ["bfloat16-model"],
+    },
+    "8 layers of 3B, many words, DDP on 2": {
+        **OF_3B,
+        "layers": 8,
+        "sequence": 4096,
+        "replicas": 2,
+        "shards": 1,
+        "zero": ZERO_0,
+    },
+}
 
 OF_MIXTRAL = {"vocabulary": 32000, "sequence": 4096, "experts": 8, "active": 2}
 SMALL_EXPERTS = {**OF_1B, "inner": 768, "kv_heads": 4, "experts": 64, "active": 8}
@@ -237,7 +286,7 @@ def track_case(case: dict[str, Any]) -> float:
 def main() -> None:
     """Print a line for each case that is asked for, all if none is."""
     print("| step | tracked | planned | off by |", "|---" * 4 + "|", sep="\n")
-    for cases in (FIRST, LATER, KEPT, GROUPS, MIXED):
+    for cases in (FIRST, LATER, KEPT, GROUPS, WHOLE, MIXED):
         for name, case in cases.items():
             if len(sys.argv) < 2 or any(asked in name for asked in sys.argv[1:]):
                 tracked, planned = track_case(case), plan_case(case)

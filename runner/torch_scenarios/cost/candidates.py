@@ -12,7 +12,8 @@ other file::
 
     one stage     the weights of a block are gathered one block ahead, its gradients are scattered
                   (FSDP, ZeRO-3); or weights are gathered once a step (ZeRO-2), and gradients are
-                  scattered once too (ZeRO-1)
+                  scattered once too (ZeRO-1); or nothing is sharded, and the gradients of a block
+                  are summed behind its last backward pass (DDP)
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
     interleaved   1F1B of several parts of the model on each stage, which is idle for less
                   (Narayanan et al., arXiv 2104.04473)
@@ -149,10 +150,10 @@ EXPERT, CONTEXT, FEWEST_TOKENS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16), 819
 #: parts of a model on each stage of a pipeline; several want three stages, as ranks exchange both
 #: activations and gradients with one neighbour where there are two
 PARTS, FEWEST_OF_SEVERAL = (1, 2, 4, 8), 3
-#: what ranks of one stage shard, as DeepSpeed numbers it: the averages alone, gradients too, and
-#: weights too. The first two are FSDP2's with `reshard_after_forward=False`, where the gradients
-#: are synchronized with the last microbatch alone, or with each
-ZERO_1, ZERO_2, ZERO_3 = 1, 2, 3
+#: what ranks of one stage shard, as DeepSpeed numbers it: nothing (DDP), the averages alone,
+#: gradients too, and weights too. ZERO_1 and ZERO_2 are FSDP2's with `reshard_after_forward=False`,
+#: where the gradients are synchronized with the last microbatch alone, or with each
+ZERO_0, ZERO_1, ZERO_2, ZERO_3 = 0, 1, 2, 3
 #: parts of a model that may have no block: the first, which embeds, and the last, of the logits
 EMPTY = 2
 #: what a backward pass computes anew, see the module
@@ -271,6 +272,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
                         products=products,
                     )
                     yield from self._turns(plain)
+            if stages == 1 < data:
+                plain = Candidate(
+                    stages=1, replicas=data, shards=1, tensor=tensor, zero=ZERO_0, products=products
+                )
+                yield from self._turns(plain)
 
     def _divisions(self, shards: int, replicas: int) -> Iterator[tuple[int, int]]:
         """Yield how many of the shards share experts, and how many a sequence."""
@@ -292,7 +298,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 continue
             if plain.zero == ZERO_1 and turns == 1:
                 continue  # it sends what ZERO_2 does, and holds more
-            for together in TOGETHER if plain.stages == 1 and plain.zero != ZERO_1 else (1,):
+            for together in TOGETHER if plain.stages == 1 and plain.zero > ZERO_1 else (1,):
                 if self.layers % together == 0:
                     for recompute in (NOTHING, SOME, ALL):
                         yield replace(
@@ -496,9 +502,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
         Gradients of an earlier microbatch are there from the beginning. With ZERO_2 all weights are
         there in bfloat16 until the optimizer has stepped, and with ZERO_1 all gradients are too.
+        DDP has its buckets, as large as all gradients, at all times; of weights in float32 autocast
+        makes copies in bfloat16, which a block's backward pass needs.
         """
         gradient = self.take("gradient_bytes")
-        stepped = grads = averages = late = weights_whole = grads_whole = 0.0
+        stepped = grads = averages = late = weights_whole = grads_whole = copies = 0.0
         dims = zip(
             self.parameters_of(way, 0),
             self.parameters_of_block(way),
@@ -510,8 +518,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
             stepped += self._count_stepped() * own / shards
             averages += self.take("average_bytes") * own / shards
             grads += gradient * own / shards
-            weights_whole += 2 * own if way.zero < ZERO_3 else 0.0
-            grads_whole += gradient * own if way.zero == ZERO_1 else 0.0
+            weights_whole += 2 * own if way.zero in {ZERO_1, ZERO_2} else 0.0
+            has_whole = way.zero == ZERO_1 or (way.zero == ZERO_0 and way.replicas > 1)
+            grads_whole += gradient * own if has_whole else 0.0
+            copies += 2 * own if self._is_cast(way) else 0.0
             late += gradient * min(own, 2 * way.together * of_block + ends) / shards
         block = way.together * sum(self.parameters_of_block(way))
         ends = self.ends / way.tensor
@@ -520,20 +530,20 @@ class Decoder(Struct, frozen=True, kw_only=True):
         passed = whole_block * (way.recompute != NOTHING)
         passed += 2 * feature * (3 * inner + 2)  # gradients within the network and around it
         all_kept = self.layers * kept
-        is_repeated = way.turns > 1 and way.zero > ZERO_1
+        is_repeated = way.turns > 1 and way.zero != ZERO_1
         before = stepped + grads * is_repeated
         behind = stepped + (grads if is_repeated else grads - late)
         weights = 4 * block if way.zero == ZERO_3 else 0.0  # of two blocks
         ends_weights = 2 * ends if way.zero == ZERO_3 else 0.0
         root = ends_weights + ends  # and the gradient of the logits' in bfloat16
-        scattered = 0.0 if way.zero == ZERO_1 else gradient * block
+        scattered = 0.0 if way.zero <= ZERO_1 else gradient * block
         within, behind_it = weights + block / 2 + scattered, weights + 2 * block + scattered
         found = max(
             (
-                (before, ends_weights, all_kept + logits + 4 * feature),
-                (before, weights + block / 2 + root, all_kept + passed),
-                (before, within + root, all_kept - kept + passed),
-                (before, behind_it + root, all_kept - kept),
+                (before, ends_weights + copies, all_kept + logits + 4 * feature),
+                (before, weights + block / 2 + root + copies, all_kept + passed),
+                (before, within + root + copies, all_kept - kept + passed),
+                (before, behind_it + root + copies, all_kept - kept),
                 (behind, within + root, kept + passed),
                 (behind, behind_it + root, kept),
                 (stepped + grads, ends_weights + gradient * ends, 0.0),
@@ -543,6 +553,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
         )
         gathered = found[1] + weights_whole + self._count_exchanged(way)
         return found[0] + grads_whole, gathered, found[2]
+
+    def _is_cast(self, way: Candidate) -> bool:
+        """Return whether autocast makes what products take: weights are in float32, and whole."""
+        return way.zero == ZERO_0 and self.take("weight_bytes") > _WIDTHS[BFLOAT16]
 
     def _count_exchanged(self, way: Candidate) -> int:
         """Return the bytes that a rank sends of activations, and that come to it."""
@@ -625,6 +639,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         and one of the gated network. Of each expert a token's row is kept, and what it gives where
         `expert_rows` says so. What goes into products is kept in one byte where `float8_inputs`
         says so: both norms' results, one of the gated network, rows, and attention once more.
+
+        With autocast, what goes into both norms is in float32, and of their results each product
+        that takes them makes a copy of its own: of queries, keys and values, of the gate and up.
         """
         width, keys, inner = (
             each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)
@@ -636,7 +653,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         if way.products == FLOAT8 and self.take("float8_inputs"):
             norms = 1 if self.experts else 2  # a router takes the second in bfloat16
             everything += width - norms - inner - self.active
-        return {NOTHING: everything, SOME: some, ALL: 2.0}[recompute]
+        rows_of_cast = {NOTHING: 5, SOME: 1, ALL: 1}[recompute] if self._is_cast(way) else 0
+        return {NOTHING: everything, SOME: some, ALL: 2.0}[recompute] + 2 * rows_of_cast
 
     def _find_repeated(self) -> float:
         """Return the part of a block's products that is computed anew where *some* is.
@@ -668,6 +686,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 ends += _take(times, way, REDUCE_SCATTER, group, gradient * own)
                 ends += _take(times, way, ALL_GATHER, group, 2 * own)
             return way.turns * busy + self._find_bubble(way, found, forwards + backwards) + ends
+        if way.zero == ZERO_0:
+            own, of_block = self.parameters_of(way, 0)[0], self.parameters_of_block(way)[0]
+            of_all, of_one, of_ends = (
+                _take(times, way, ALL_REDUCE, "mesh.replicate", gradient * each)
+                for each in (own, of_block, self.ends / way.tensor)
+            )
+            busy = self.layers * (forwards + backwards) + found.logits
+            exposed = max(of_all - (self.layers - 1) * backwards, of_ends + of_one)
+            return way.turns * busy + exposed + found.optimizer
         gather = scatter = 0.0
         dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
         for (group, shards_of), own in zip(dims, self.parameters_of_block(way), strict=True):
@@ -734,10 +761,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
             if way.stages > 1
             else self._plan_stage(way, found)
             if way.zero == ZERO_3
+            else self._plan_replicas(way, found)
+            if way.zero == ZERO_0
             else self._plan_whole(way, found)
         )
         of_state = {"sums", "part", "sent", "ends_part", "ends_sent"}
-        of_state |= {"grads"} if way.stages > 1 or way.zero == ZERO_1 else set()
+        of_state |= {"grads"} if way.stages > 1 or way.zero <= ZERO_1 else set()
         counted = {"gathered": 0, "state": 0, "activations": 0}  # what it holds by other names
         for name, (size, _) in tensors.items():
             counted["state" if name.removeprefix("expert_") in of_state else "gathered"] += size
@@ -809,6 +838,51 @@ class Decoder(Struct, frozen=True, kw_only=True):
             steps.append("      - wait: sum")
         steps += [
             "  - reduce_scatter_single: {output: ends_part, input: ends_grads, group: mesh.shard}",
+            f"  - compute: {{time: {_time(found.optimizer)}}}",
+        ]
+        return tensors, steps
+
+    def _plan_replicas(
+        self, way: Candidate, found: RankLoad
+    ) -> tuple[dict[str, tuple[int, str]], list[str]]:
+        """Return the same of DDP: a bucket for each block, and one for the rest, which is last.
+
+        Gradients are summed with the last microbatch (`no_sync` for those before), each bucket
+        while the blocks before its own compute.
+        """
+        gradient, of_block = self.take("gradient_bytes"), round(self.parameters_of_block(way)[0])
+        whole = round(self.parameters_of(way, 0)[0])
+        tensors = {"grads": (gradient * whole, DTYPES[gradient])}
+        sizes = self.sizes(way)
+        tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
+
+        def take(indent: str) -> list[str]:
+            passes = self.passes(way, found.block)
+            logits = f"      - compute: {{time: {_time(found.logits)}}}"
+            return [f"{indent}{line[6:]}" for line in [*passes, logits]]
+
+        def sum_lines(indent: str, part: str, name: str) -> list[str]:
+            begin = f"{indent}- all_reduce: {{"
+            return [
+                f'{begin}tensor: "grads[{part}]", group: mesh.replicate, async_op: true}}',
+                f"{indent}  as: {name}",
+            ]
+
+        steps = []
+        if way.turns > 1:
+            steps = [f"  - for: {{turn: range({way.turns - 1})}}", "    steps:", *take("      ")]
+            steps += self.passes(way, found.backwards, is_backward=True)
+        block = self._block_lines(found.backwards, way, is_backward=True)
+        blocks = self.layers * of_block
+        steps += [
+            *take("  "),
+            f"  - for: {{at: range({self.layers})}}",
+            "    steps:",
+            *(f"      {line}" for line in block),
+            *sum_lines("      ", f"at * {of_block}:at * {of_block} + {of_block}", "sum[at]"),
+            *sum_lines("  ", f"{blocks}:{whole}", "rest"),
+            "  - wait: sum",
+            "  - wait: rest",
             f"  - compute: {{time: {_time(found.optimizer)}}}",
         ]
         return tensors, steps
@@ -894,7 +968,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         def scatter(indent: str) -> list[str]:
             return _shard_lines(way, indent, "reduce_scatter_single", "part", "grads", "scatter")
 
-        if not is_backward or way.zero == ZERO_1:
+        if not is_backward or way.zero <= ZERO_1:
             return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
         lines = [*body("      "), *scatter("      ")]
         if calls > 1:
@@ -1219,7 +1293,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         parts = {
             "pp": self.stages,
             "parts": 1 if self.is_in_two else self.parts,
-            "hsdp": self.replicas,
+            "ddp" if self.zero == ZERO_0 else "hsdp": self.replicas,
             "dp": self.shards // self.context,
             "cp": self.context,
             "ep": self.expert,
@@ -1227,7 +1301,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
             "buckets": self.together,
         }
         lines = [f"{name}{size}" for name, size in parts.items() if size > 1]
-        lines += [f"zero{self.zero}"] * (self.zero != ZERO_3)
+        lines += [f"zero{self.zero}"] * (self.zero in {ZERO_1, ZERO_2})
         lines += [f"micro{self.micro}x{self.turns}"]
         again = {NOTHING: [], SOME: ["recompute-some"], ALL: ["recompute"]}[self.recompute]
         lines[1:1] = schedule

@@ -1,6 +1,8 @@
 """A decoder like Llama under FSDP2, whose memory torch tracks: `--layers`, `--shards`, `--turns`.
 
-No tensor has memory. Norms are LayerNorm, which is one kernel on a CPU too, and keeps what a fused
+No tensor has memory. With `--zero 0` nothing is sharded: weights of float32 are cast by autocast, as
+with DDP, whose buckets are one more tensor as large as all gradients, as its own reducer wants
+tensors that have memory. Norms are LayerNorm, which is one kernel on a CPU too, and keeps what a fused
 RMSNorm does. What is printed is what one rank holds at most in its second step's last
 microbatch, in bytes.
 """
@@ -15,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
@@ -191,12 +194,13 @@ def train(turns: int, *, is_last: bool = True) -> None:
     """Take so many microbatches, without a step of the optimizer."""
     for at in range(turns):
         if (
-            asked.zero < 3
+            0 < asked.zero < 3
         ):  # weights stay, and with 1 gradients are summed before they are scattered
             model.set_reshard_after_backward(False)
             model.set_requires_gradient_sync(asked.zero == 2 or (is_last and at == turns - 1))
         ids = torch.randint(0, asked.vocabulary // asked.tensor, (asked.micro, asked.sequence))
-        logits = model(ids, turn).flatten(0, 1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
+            logits = model(ids, turn).flatten(0, 1)
         if not asked.bfloat16_loss:
             logits = logits.float()
         loss = F.cross_entropy(logits, ids.flatten())
@@ -204,6 +208,7 @@ def train(turns: int, *, is_last: bool = True) -> None:
         loss.backward()
 
 
+is_cast = asked.zero == 0 and not asked.bfloat16_model
 world = asked.replicas * asked.shards
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
 if asked.replicas > 1:
@@ -219,9 +224,8 @@ with FakeTensorMode():
     keep = {} if asked.zero == 3 else {"reshard_after_forward": False}
     if 0 < asked.experts < asked.shards:  # as torchtitan: a shard of no expert would be filled up
         keep["shard_placement_fn"] = lambda each: Shard(1) if each.dim() == 3 else None
-    for block in model.blocks:
+    for block in [*model.blocks, model] if asked.zero else []:
         fully_shard(block, mesh=mesh, mp_policy=policy, **keep)
-    fully_shard(model, mesh=mesh, mp_policy=policy, **keep)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     angles = torch.ones(asked.sequence, asked.hidden // asked.heads // 2)
     turn = torch.polar(angles, angles)[None, :, None]
@@ -233,7 +237,10 @@ with FakeTensorMode():
     for parameter in (each for group in groups(model) for each in group.fsdp_params):
         if parameter.unsharded_accumulated_grad is not None:
             summed += parameter.unsharded_accumulated_grad.nbytes
-    tracker = FSDPMemTracker(model, optimizer)
+    tracker = FSDPMemTracker(model, optimizer) if asked.zero else MemTracker()
+    if asked.zero == 0:
+        buckets = [torch.empty_like(each) for each in model.parameters() if asked.replicas > 1]
+        tracker.track_external(model, optimizer, *buckets)
     with tracker:
         train(1)
         optimizer.step()
