@@ -5,8 +5,9 @@ same sizes; the script (tests/record/scripts/tracked_decoder.py) is run by torch
 `_find_peak` was written with FIRST at hand; LATER were chosen before any of them was tracked, and
 forecast once. KEPT are steps whose weights stay whole (`reshard_after_forward=False`), with
 gradients that are scattered once a step where `zero` is 1: these wait untracked, and are added,
-which is right where most is held in the loss. GROUPS have tensor groups, in WHOLE nothing is sharded, MIXED have experts, whose
-rows were chosen before any of them was tracked; expert groups are in none.
+which is right where most is held in the loss. GROUPS have tensor groups, in WHOLE nothing is
+sharded, MIXED have experts, whose rows were chosen before any of them was tracked; expert groups
+are in none.
 """
 
 from __future__ import annotations

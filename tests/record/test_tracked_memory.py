@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.tracked_memory import FIRST, GROUPS, KEPT, LATER, MIXED, plan_case, track_case
+from benchmarks.tracked_memory import (
+    FIRST,
+    GROUPS,
+    KEPT,
+    LATER,
+    MIXED,
+    WHOLE,
+    plan_case,
+    track_case,
+)
 
-CASES = {**FIRST, **LATER, **KEPT, **GROUPS, **MIXED}
-#: one whose loss is what takes most, and one with tensor groups
-QUICK = ("4 layers of 8B", "8 layers of 8B, TP 4")
+CASES = {**FIRST, **LATER, **KEPT, **GROUPS, **WHOLE, **MIXED}
+#: one whose loss is what takes most, one with tensor groups, and DDP
+QUICK = ("4 layers of 8B", "8 layers of 8B, TP 4", "8 layers of 3B, many words, DDP on 2")
 #: of many small experts the gradients are there at one time, which is not in the formula
 ROUGH = ("12 layers of 64 experts", "12 layers of 64 experts, 4 sequences, recomputed")
 

@@ -21,6 +21,7 @@ from torch_scenarios.cost.candidates import (
     NOTHING,
     RECIPE,
     SOME,
+    ZERO_0,
     ZERO_1,
     ZERO_2,
     ZERO_3,
@@ -579,7 +580,7 @@ def test_weights_that_stay_whole_are_gathered_once_a_step(tmp_path: Path) -> Non
     once = wide.program(ways[ZERO_1], gpu())
     assert once.count("reduce_scatter_single") == once.count("all_gather_single") == 1
     every = list(wide.candidates(machine, 8))
-    assert {each.zero for each in every if each.stages == 1} == {ZERO_1, ZERO_2, ZERO_3}
+    assert {each.zero for each in every if each.stages == 1} == {ZERO_0, ZERO_1, ZERO_2, ZERO_3}
     assert {each.zero for each in every if each.stages > 1} == {ZERO_3}
     assert all(each.turns > 1 for each in every if each.zero == ZERO_1)
 
@@ -874,6 +875,25 @@ def test_a_plan_says_that_no_step_was_measured_on_such_a_gpu(
     lines = plan_lines(TINY, plan(TINY, topology(machine), 8, tmp_path, 1))
     words = "all on other GPUs: on this one none was ever compared"
     assert any(words in line for line in lines) is not compared
+
+
+def test_ddp_is_among_the_ways_and_sums_each_block_once(tmp_path: Path) -> None:
+    ways = {each.name: each for each in TINY.candidates(topology(MACHINE), 4)}
+    asked = ways["ddp4-micro1x4"]
+    assert (asked.zero, asked.replicas, asked.shards) == (ZERO_0, 4, 1)
+    step = weigh_candidate(TINY, asked, topology(MACHINE), gpu(), tmp_path)
+    text = step.path.read_text(encoding="utf-8")
+    assert text.count("all_reduce: ") == 2  # of a block, behind its last pass, and of the rest
+    assert "all_gather" not in text
+    assert step.json(TINY)["zero"] == ZERO_0
+
+
+def test_ddp_has_buckets_as_large_as_all_gradients() -> None:
+    model = replace(TINY, hidden=1024, inner=4096, heads=8, kv_heads=8)
+    one, ddp = (model.load(way(replicas=ranks, zero=ZERO_0), gpu()) for ranks in (1, 4))
+    assert ddp.held - one.held == pytest.approx(4 * model.parameters, rel=0.01)
+    halves = replace(model, weight_bytes=2, gradient_bytes=2, average_bytes=2)
+    assert halves.load(way(replicas=4, zero=ZERO_0), gpu()).held < 0.55 * ddp.held
 
 
 def test_ranks_of_several_racks_are_spread_evenly(tmp_path: Path) -> None:
