@@ -888,6 +888,19 @@ def test_ddp_is_among_the_ways_and_sums_each_block_once(tmp_path: Path) -> None:
     assert step.json(TINY)["zero"] == ZERO_0
 
 
+def test_a_plan_shows_ddp_where_it_fits(tmp_path: Path) -> None:
+    wide = replace(TINY, layers=8, hidden=1024, inner=4096, vocabulary=4096, sequence=256, batch=64)
+    found = plan(wide, topology(MACHINE), 4, tmp_path, 3)
+    assert [step.way.zero for step in found.steps].count(ZERO_0) >= 1
+    large = replace(wide, layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8)
+    least = min(
+        large.load(each, gpu()).held
+        for each in large.candidates(topology(MACHINE), 4)
+        if each.zero == ZERO_0
+    )
+    assert least > topology(MACHINE).memory  # and where it does not, it is not among the ways shown
+
+
 def test_ddp_has_buckets_as_large_as_all_gradients() -> None:
     model = replace(TINY, hidden=1024, inner=4096, heads=8, kv_heads=8)
     one, ddp = (model.load(way(replicas=ranks, zero=ZERO_0), gpu()) for ranks in (1, 4))

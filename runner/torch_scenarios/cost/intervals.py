@@ -76,8 +76,8 @@ OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
 #: of what torch reserves for a step, of what its program holds
 OF_MEMORY = Spread(0.08, 0.05)
 #: of recorded steps of training; how far those on other machines with the same kind of GPU are, and
-#: others; of planned ones, whose kernels are formulas: with these spreads 85 % of the rows of
-#: projects that are left out are in their interval, and 91 % on the mean over projects
+#: others; of planned ones, whose kernels are formulas: with these spreads 88 % of the rows of
+#: projects that are left out are in their interval, and 84 % on the mean over projects
 OF_STEPS, SAME_GPU, OTHER_GPU = Spread(0.09, 0.05), 0.7, 1.2
 OF_PLANNED = Spread(0.13, 0.08)
 #: forms of planned steps, by which they are compared with published ones (planned.csv). All of them

@@ -16,6 +16,7 @@ from torch_scenarios.cost.candidates import (
     NOTHING,
     RECIPE,
     SOME,
+    ZERO_0,
     ZERO_1,
     Candidate,
     Decoder,
@@ -190,6 +191,9 @@ def plan(
     sure = [way for way in short if verdicts[way] == FITS]
     if most > 1 and sure and sure[0] not in chosen:
         chosen[-1] = sure[0]  # so that there is one whose memory is no question
+    whole = [way for way in sure if way.zero == ZERO_0]
+    if most > 1 and whole and not any(way.zero == ZERO_0 for way in chosen):
+        chosen[-1] = whole[0]  # who trains by DDP sees how far behind it is, or how near
     if not chosen and long:  # nothing else fits: the shortest of them is weighed
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
