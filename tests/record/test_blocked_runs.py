@@ -63,7 +63,7 @@ def test_a_run_that_is_ended_at_its_limit_has_not_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: RunEnd, status: str
 ) -> None:
     folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
-    monkeypatch.setattr(analysis, "prepare", lambda _: None)
+    monkeypatch.setattr(analysis, "prepare", lambda _, **__: None)
     monkeypatch.setattr(analysis, "run", lambda *_: ended)
     order = RunOrder(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
     found = analysis.record(order)
@@ -79,7 +79,7 @@ def test_a_run_that_is_interrupted_says_who_is_outside_of_any_call(
     folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
     path = folder / "rank-00001.jsonl"
     path.write_text("\n".join(path.read_text("utf-8").splitlines()[:-1]) + "\n", "utf-8")
-    monkeypatch.setattr(analysis, "prepare", lambda _: None)
+    monkeypatch.setattr(analysis, "prepare", lambda _, **__: None)
     monkeypatch.setattr(analysis, "run", lambda *_: RunEnd(interrupted=True))
     order = RunOrder(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
     verdict = analysis.record(order).judged.result.verdict
