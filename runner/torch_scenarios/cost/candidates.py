@@ -641,7 +641,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         says so: both norms' results, one of the gated network, rows, and attention once more.
 
         With autocast, what goes into both norms is in float32, and of their results each product
-        that takes them makes a copy of its own: of queries, keys and values, of the gate and up.
+        that takes them makes one copy: of queries, keys and values, of the gate and up.
         """
         width, keys, inner = (
             each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)

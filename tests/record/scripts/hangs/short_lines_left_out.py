@@ -1,4 +1,4 @@
-"""A dataset leaves out lines that are too short, and each rank reads lines of its own.
+"""A dataset leaves out lines that are too short, and each rank reads other lines.
 
 Ranks: 2
 Told: the loop `for x in loader` (short_lines_left_out.py:45) has more turns on some ranks

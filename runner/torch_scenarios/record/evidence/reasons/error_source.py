@@ -32,8 +32,7 @@ def find_source(record: RankRecord, folder: str) -> Reason | None:
 def tell_passed(record: RankRecord, folder: str) -> str:
     """Return the lines that set what a call passes which torch, or another library, refuses.
 
-    Nothing where the script's own line raises. What an object that is made there keeps of its own
-    is left out.
+    Nothing where the script's own line raises. Lines of a constructor are left out.
     """
     for file, line, text in record.raised_at.frames[:1]:
         source = script_at(file)
