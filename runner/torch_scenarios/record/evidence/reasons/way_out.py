@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -128,14 +129,17 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
     """Return what mends a way out that some ranks take.
 
     Where it asks which rank it is, ranks have nothing to agree on: the call behind it is for all.
+    What is behind a loop is not passed by who leaves the loop.
     """
     place = parted.place(decision)
     node = source.condition(decision.line)
+    last = _find_last_passed(source, decision)
     passed = [
         short(((file, line, ""),), parted.folder)
         for _, frames in parted.sides
         for file, line, _ in frames
-        if node is not None and file == decision.file and line > (node.end_lineno or 0)
+        if node is not None and file == decision.file
+        if (node.end_lineno or 0) < line <= last
         if source.scope(line) is source.scope(decision.line)
     ]
     unwrapped = advise_unwrapped(parted)
@@ -149,6 +153,19 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
         f"take the way out at {place} on all ranks or on none: agree on its condition first "
         "(an `all_reduce` of a flag)."
     )
+
+
+def _find_last_passed(source: Script, decision: Decision) -> float:
+    """Return the last line that a way out leads past: a `break` or a `continue`, of its loop."""
+    jump = source.jump_under(decision.line)
+    if jump is None or jump[1] not in {"break", "continue"}:
+        return math.inf
+    loops = (
+        each.end_lineno or 0
+        for each, part in source.find_statements(decision.line)
+        if isinstance(each, ast.For | ast.AsyncFor | ast.While) and part == "body"
+    )
+    return next(loops, math.inf)
 
 
 def find_unmet(parted: DecidedParting) -> Reason | None:
