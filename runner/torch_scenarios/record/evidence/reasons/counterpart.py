@@ -590,7 +590,7 @@ def _answer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reaso
         known = _find_branch(parted, rank, what, call.choice_frames, since=since)
         return (
             known
-            or _passed_by(parted, rank, what, waiting, since)
+            or _passed_by(parted, rank, what, waiting, since, call.choice_frames)
             or _skipped(parted, rank, what, call.choice_frames)
         )
     others = [
@@ -644,9 +644,12 @@ def _find_never_reached(
 
 
 def _passed_by(
-    parted: DecidedParting, rank: int, what: str, waiting: int, since: int
+    parted: DecidedParting, rank: int, what: str, waiting: int, since: int, before: Frames
 ) -> Reason | None:
-    """Return the `if` around where the other rank waits, which this one decides otherwise."""
+    """Return the `if` around where the other rank waits, which this one decides otherwise.
+
+    One in whose other part this rank did so `before` deals the parts, as those of a pipeline.
+    """
     other = "receive" if what == "send" else "send"
     ends = _messages(parted, waiting, other, rank - waiting)
     last = ends[-1][1] if ends else parted.records[waiting].items[-1]
@@ -657,9 +660,19 @@ def _passed_by(
         for node, name in source.find_statements(line) if source is not None else ():
             at = (file, node.test.lineno) if isinstance(node, ast.If) else (file, 0)
             way = own.get(at)
+            if any(path == file and _is_other_part(node, name, past) for path, past, _ in before):
+                continue
             if way is not None and not (way.no if name == "body" else way.yes):
                 return _find_branch(parted, rank, what, frames, since=since, again=False)
     return None
+
+
+def _is_other_part(node: ast.stmt, name: str, line: int) -> bool:
+    """Whether a line is in the other part of an `if` than the one of a name."""
+    part = getattr(node, "orelse" if name == "body" else "body", []) if name else []
+    return isinstance(node, ast.If) and any(
+        each.lineno <= line <= (each.end_lineno or 0) for each in part
+    )
 
 
 def _skipped(parted: DecidedParting, rank: int, what: str, frames: Frames) -> Reason | None:
