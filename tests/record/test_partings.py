@@ -3589,3 +3589,35 @@ def test_an_if_under_which_one_rank_makes_a_folder_makes_no_argument(
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
     assert ("what train.py:9 uses is made by it" in told) is is_told
+
+
+STREAMED = """\
+def read(lines):
+    for line in lines:
+        if len(line) < 3:
+            continue
+        yield line
+trainer = Trainer(data=read(lines))
+trainer.train()
+"""
+
+
+def test_a_generator_that_leaves_out_items_on_one_rank_gives_ranks_other_numbers_of_steps(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, STREAMED)
+    asks = _if(file, 3, "len(line) < 3")
+    at = [replace(place(file, 7), via=f"kit.py:{line}") for line in (5, 9)]
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", at[0]),
+            call("barrier" if rank else "all_reduce", at[rank]),
+            ways=[BranchTaken(before=1, decision=asks, yes=rank, no=1)],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "rank 1 alone takes the `continue`:4 under `if len(line) < 3` (train.py:3)" in told
+    assert "as the one that has the fewest items left behind train.py:3" in str(found.fix)

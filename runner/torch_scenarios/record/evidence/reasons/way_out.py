@@ -97,15 +97,18 @@ def _is_around(parted: DecidedParting, decision: Decision) -> bool:
     scope = source.scope(decision.line) if source is not None else None
     if source is None or scope is None:
         return False
-    if isinstance(scope, ast.FunctionDef) and (
-        scope.name in {"__iter__", "__next__"}
-        or any(isinstance(each, ast.Yield) for each in ast.walk(scope))
-    ):
-        return True
-    return any(
+    return _gives_items(scope) or any(
         file == decision.file and source.scope(line) is scope
         for _, frames in parted.sides
         for file, line, _ in frames
+    )
+
+
+def _gives_items(scope: ast.AST) -> bool:
+    """Whether a function is a generator, or how an object is gone through."""
+    return isinstance(scope, ast.FunctionDef) and (
+        scope.name in {"__iter__", "__next__"}
+        or any(isinstance(each, ast.Yield) for each in ast.walk(scope))
     )
 
 
@@ -143,6 +146,12 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
         if source.scope(line) is source.scope(decision.line)
     ]
     unwrapped = advise_unwrapped(parted)
+    jump = source.jump_under(decision.line)
+    if jump is not None and jump[1] == "continue" and _gives_items(source.scope(decision.line)):
+        return (
+            f"let all ranks take as many steps as the one that has the fewest items left behind "
+            f"{place} (an `all_reduce` with `op=min`): each of them leaves out others there."
+        )
     if passed and node is not None and source.tests_rank(node.test, decision.line):
         return (
             f"let every rank come to {passed[0]}, which all ranks of the group have to call: put "
