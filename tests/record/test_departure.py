@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from torch_scenarios.record.evidence.procedure import watch_workers_of_ray
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
@@ -538,6 +539,9 @@ def loop(rank):
             continue
         step(x)
     report(loss)
+def read(at):
+    if at in broken:
+        return None
 """
 
 
@@ -554,7 +558,9 @@ def test_a_rank_that_waits_outside_of_calls_has_the_way_out_that_it_took_alone(
             number=0, operation="all_reduce", group=(0, 1), group_name="0", place=place
         )
         ways = [BranchTaken(before=at, decision=asks, no=1) for at in range(2 - rank)]
-        ways += [BranchTaken(before=1, decision=asks, yes=1)] * rank
+        reads = replace(asks, line=8, text="if at in broken")
+        for decision in (reads, asks):
+            ways += [BranchTaken(before=1, decision=decision, yes=1)] * rank
         records[rank] = RankRecord(
             rank=rank, world_size=2, inside=rank == 0, items=[call] * (2 - rank), ways=ways
         )

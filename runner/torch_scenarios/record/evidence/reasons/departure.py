@@ -326,7 +326,9 @@ def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> 
         if other != rank and record.inside and isinstance(last, RecordedCall | BlockingCall)
     }
     parted = DecidedParting(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
-    reason = find_way_out(parted, parted.tallies(whole=True), None) if calls else None
+    always = parted.tallies(whole=True) if calls else {}
+    reason = find_way_out(parted, always, None, has_returned=False)
+    reason = reason or find_way_out(parted, always, None)
     return [reason[0].words] if reason is not None else []
 
 
