@@ -139,9 +139,10 @@ class _OwnFunctions:
         """Keep the function in whose forward a call takes an activation with a graph."""
         if name not in PARTING or not tensor.is_floating_point():
             return
-        context = _find_context(frame)
-        if context is None or not _takes_activation(context, frame, tensor, self._torch.Tensor):
+        found = _find_forward(frame, self._torch.autograd.function.BackwardCFunction)
+        if found is None or not _takes_activation(*found, tensor, self._torch.Tensor):
             return
+        context, _ = found
         if self._looks[type(context)] < MOST_LOOKS and len(self._waiting) < MOST_KEPT:
             self._waiting.append((context, place, list(tensor.shape)))
 
@@ -861,33 +862,36 @@ def _is_in_function() -> bool:
     return False
 
 
-def _find_context(frame: Any) -> Any:
-    """Return the context of the autograd function in whose forward a call is made, or None."""
-    inner = frame
+def _find_forward(frame: Any, kind: type) -> tuple[Any, Any] | None:
+    """Return the context of the autograd function in whose forward a call is made, and its frame.
+
+    A forward's first argument is the context, of class `kind`; functions that it calls may have it
+    first as well. Who calls it is not asked: from torch 2.15 on that is no Python code.
+    """
+    context, forward = None, None
     for _ in range(MOST_FRAMES):
-        if inner is None or inner.f_back is None:
-            return None
-        outer = inner.f_back
-        if outer.f_code.co_filename.endswith("autograd/function.py"):
-            names = inner.f_code.co_varnames[: inner.f_code.co_argcount]
-            context = inner.f_locals.get(names[0]) if names else None
-            return context if hasattr(context, "register_prehook") else None
-        inner = outer
-    return None
+        if frame is None:
+            break
+        first = _first_argument(frame)
+        if isinstance(first, kind) and (context is None or first is context):
+            context, forward = first, frame
+        frame = frame.f_back
+    return None if forward is None else (context, forward)
 
 
-def _takes_activation(context: Any, frame: Any, tensor: Any, kind: Any) -> bool:
+def _first_argument(frame: Any) -> Any:
+    """Return what the function of a frame was called with first, where it still has it."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
+def _takes_activation(context: Any, forward: Any, tensor: Any, kind: Any) -> bool:
     """Whether a call has an argument of a function's forward that a graph has computed.
 
     A copy of it has as many elements; a scale or a count that is computed from it has fewer.
     """
-    inner = frame
-    while inner is not None and not inner.f_back.f_code.co_filename.endswith(
-        "autograd/function.py"
-    ):
-        inner = inner.f_back
-    count = inner.f_code.co_argcount
-    own = [inner.f_locals.get(each) for each in inner.f_code.co_varnames[1:count]]
+    names = forward.f_code.co_varnames[1 : forward.f_code.co_argcount]
+    own = [forward.f_locals.get(each) for each in names]
     return any(context.needs_input_grad) and any(
         isinstance(each, kind)
         and each.requires_grad
