@@ -208,7 +208,9 @@ def test_a_fake_rank_that_waits_outside_of_any_call_ends_the_run(
     assert ran.result["reason"].endswith("something may still come")
     assert "no rank moved any more for 20 s, and the run was ended" in ran.result["reason"]
     assert "rank 1 is outside of any call; its Python stack, innermost first" in ran.output
-    assert "ranks 0, 2 and 3: in all_gather (outside.py:39 in all_gather_object)" in ran.output
+    # torch 2.15 gathers the sizes of objects by all_gather_single
+    waits = r"ranks 0, 2 and 3: in all_gather(_single)? \(outside\.py:39 in all_gather_object\)"
+    assert re.search(waits, ran.output)
 
 
 def test_a_fake_run_at_its_limit_says_which_rank_is_outside_of_any_call(tmp_path: Path) -> None:
