@@ -19,9 +19,11 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import short
+from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.job_log.printed_error import read_error
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.reasons.value_source import trace_value
+from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import (
     BROKEN,
     RENDEZVOUS,
@@ -225,7 +227,10 @@ def _looks_elsewhere(start: JobStart) -> Finding | None:
         for each in claims
         if each.unresolved
     ][:1]
-    lines = (each for own in worlds.values() for each in _origin(start, own[0], "init_method"))
+    names = ["init_method"]
+    for name, differing in (("MASTER_ADDR", "address"), ("MASTER_PORT", "port")):
+        names += [name] * (len({getattr(each, differing) for each in claims}) > 1)
+    lines = (each for own in worlds.values() for each in _origin(start, own[0], *names))
     clauses += dict.fromkeys(lines)
     return _make_finding(
         start,
@@ -286,7 +291,7 @@ def _differs_in_size(start: JobStart) -> Finding | None:
             *_clauses(
                 start, sides, lambda each: f"{{}} world_size={each.world_size}", "says", "say"
             ),
-            *_origin(start, start.claims[0], "world_size"),
+            *_origin(start, start.claims[0], "world_size", "WORLD_SIZE"),
         ],
         "pass the same `world_size` on every rank: the number of processes that are started "
         "(WORLD_SIZE under torchrun).",
@@ -307,7 +312,7 @@ def _is_twice(start: JobStart) -> Finding | None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         clauses.append(Clause(f"{ranks_text(missing)} {verb} missing in this world of {size}"))
-    clauses += _origin(start, several[0], "rank")
+    clauses += _origin(start, several[0], "rank", "RANK")
     return _make_finding(
         start,
         f"{_count(len(several))} processes say that they are rank {rank}, and "
@@ -373,7 +378,7 @@ def _is_outside(start: JobStart) -> Finding | None:
                 "says",
                 "say",
             ),
-            *_origin(start, wrong[0], "world_size", "rank"),
+            *_origin(start, wrong[0], "world_size", "WORLD_SIZE", "rank", "RANK"),
         ],
         "ranks count from 0 to world_size - 1: set RANK and WORLD_SIZE, or pass both.",
     )
@@ -392,7 +397,7 @@ def _has_no_name(start: JobStart) -> Finding | None:
         "`init_process_group` never finds rank 0",
         [
             *_clauses(start, sides, lambda each: f"{{}} for rank 0 at {each.where}", "asks", "ask"),
-            *_origin(start, lost[0], "init_method"),
+            *_origin(start, lost[0], "init_method", "MASTER_ADDR"),
         ],
         "set MASTER_ADDR (or the host of `init_method`) to a name that every rank's machine "
         "resolves, or to an address.",
@@ -440,21 +445,30 @@ def _is_missing(start: JobStart) -> Finding | None:
         "waits",
         "wait",
     )
-    clauses += [Clause(f"rank {rank}: {absent[rank]}") for rank in sorted(absent)[:MOST_SHOWN]]
+    largest = next(each for each in start.claims if each.world_size == size)
+    joined = _find_join(start, largest)
+    if joined is None:
+        shown = sorted(absent)[:MOST_SHOWN]
+        clauses += [Clause(f"rank {rank}: {absent[rank]}") for rank in shown]
+    else:
+        clauses.append(joined[0])
     if unknown:
         verb = "was" if len(unknown) == 1 else "were"
         clauses.append(
             Clause(f"{ranks_text(unknown)} {verb} never started, or did not come so far")
         )
-        largest = next(each for each in start.claims if each.world_size == size)
-        clauses += [*_origin(start, largest, "world_size"), *_tell_starts(start, largest)]
+    if unknown and joined is None:
+        clauses += _origin(start, largest, "world_size", "WORLD_SIZE")
+        clauses += _tell_starts(start, largest)
     comes = "comes" if len(missing) == 1 else "come"
     return _make_finding(
         start,
         f"{ranks_text(missing)} never {comes} to `init_process_group`, which waits for all "
         f"{size} ranks",
         clauses,
-        "let every rank call `init_process_group`, before any `return`, exit or error of one "
+        joined[1]
+        if joined is not None
+        else "let every rank call `init_process_group`, before any `return`, exit or error of one "
         "rank alone; or start as many processes as `world_size` says.",
         ranks=tuple(missing),
     )
@@ -470,7 +484,10 @@ def _differs_in_backend(start: JobStart) -> Finding | None:
     return _make_finding(
         start,
         "the ranks ask for different backends, which cannot communicate with each other",
-        _clauses(start, sides, lambda each: f'{{}} for "{each.backend}"', "asks", "ask"),
+        [
+            *_clauses(start, sides, lambda each: f'{{}} for "{each.backend}"', "asks", "ask"),
+            *_origin(start, next(iter(sides.values()))[0], "backend"),
+        ],
         "pass the same `backend` on every rank (a condition on `torch.cuda.is_available()` differs "
         "where one machine has no GPU).",
     )
@@ -526,27 +543,71 @@ def _place(claim: Claim, home: str) -> str:
 
 
 #: where `init_process_group` takes its arguments by position
-_POSITIONS = {"init_method": 1, "world_size": 3, "rank": 4}
+_POSITIONS = {"backend": 0, "init_method": 1, "world_size": 3, "rank": 4}
+#: lines behind an argument that are shown
+MOST_BEHIND = 4
 
 
 def _origin(start: JobStart, claim: Claim, *names: str) -> Iterator[Clause]:
     """Yield the lines of the script that set what a call of `init_process_group` gets.
 
-    `names` are its arguments; those that are written small are variables of the environment too.
+    `names` are its arguments, and variables of the environment, which are written large.
     """
-    for file, line, _ in claim.place.frames[:1]:
+    lines: dict[tuple[str, int], Script] = {}
+    for name in names:
+        for frames, value in _list_set(claim.place.frames, name):
+            if frames[0] != claim.place.frames[0]:
+                lines.update(_list_known((script_at(frames[0][0]), frames[0][1])))
+            traced = [*trace_value(frames, value), *_list_options(frames[0][0], value)]
+            for script, at in traced:
+                if not _KEEPS.fullmatch(script.text(at)):
+                    lines.update(_list_known((script, at)))
+    shown = [
+        f"`{script.text(at)}` ({ScriptPlace(frames=((file, at, ''),)).short(start.home)})"
+        for (file, at), script in lines.items()
+    ]
+    if shown:
+        yield Clause(f"this comes from {', '.join(shown[:MOST_BEHIND])}")
+
+
+#: a line that keeps what it is given: `self.meet = meet`
+_KEEPS = re.compile(r"self\.(\w+)(?:: \w+)? = \1")
+
+
+def _list_known(at: tuple[Script | None, int]) -> dict[tuple[str, int], Script]:
+    script, line = at
+    return {(script.file, line): script} if script is not None else {}
+
+
+def _list_set(frames: Frames, name: str) -> Iterator[tuple[Frames, ast.expr]]:
+    """Yield what an argument, or a variable of the environment, is set to, and where that is."""
+    for number, (file, line, _) in enumerate(frames):
         source = script_at(file)
         if source is None:
             return
-        variables = {"MASTER_ADDR", "MASTER_PORT"} if "init_method" in names else set()
-        lines = [source.environment({*variables, *(each.upper() for each in names)})]
-        for name in names:
-            positions = {"init_process_group": _POSITIONS[name]}
-            value = source.argument(line, {name}, positions)
-            lines += source.origins(value, line) if value is not None else []
-        for at in dict.fromkeys(filter(None, lines)):
-            place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
-            yield Clause(f"this comes from `{source.text(at)}` ({place})")
+        if not name.isupper():
+            value = source.argument(line, {name}, {"init_process_group": _POSITIONS[name]})
+            if value is not None:
+                yield frames, value
+            return
+        at = source.environment({name})
+        if at:
+            callers = frames[number + 1 :] if source.scope(at) is source.scope(line) else ()
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.Assign) and node.lineno == at:
+                    yield ((file, at, ""), *callers), node.value
+            return
+
+
+def _list_options(file: str, value: ast.expr) -> Iterator[tuple[Script, int]]:
+    """Yield the options of the command line that a value reads, also those with a fixed default."""
+    source = script_at(file)
+    read = [each for each in ast.walk(value) if isinstance(each, ast.Attribute)]
+    for each in read if source is not None else ():
+        assert source is not None
+        option = source.option(each, is_fixed=True)
+        if option is not None:
+            yield option[0]
 
 
 def _process(claim: Claim) -> str:
@@ -590,6 +651,36 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
             at = next((each.lineno for each in loops), line)
             place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
             yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")
+
+
+def _find_join(start: JobStart, claim: Claim) -> Reason | None:
+    """Return the `join` in a loop that starts processes: each is waited for before the next."""
+    for file, _, _ in claim.place.frames[:1]:
+        source = script_at(file)
+        for line in source.starts() if source is not None else ():
+            assert source is not None
+            for loop, _ in source.find_statements(line):
+                calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
+                begun = {_owner(each) for each in calls if name_of(each.func) == "start"}
+                ends = [each for each in calls if name_of(each.func) == "join"]
+                ends = [each for each in ends if _owner(each) in begun and not each.args]
+                if not isinstance(loop, ast.For | ast.While) or not ends:
+                    continue
+                at, place = (
+                    ScriptPlace(frames=((file, number, ""),)).short(start.home)
+                    for number in (ends[0].lineno, loop.lineno)
+                )
+                words = f"`{source.text(ends[0].lineno)}` ({at}) waits in each turn of "
+                words += f"`{source.text(loop.lineno)}` ({place}) for the process that was just "
+                words += "started, so that the next one is never started"
+                fix = f"start all processes first, and `join` them in a loop of its own ({at})."
+                return Clause(words), fix
+    return None
+
+
+def _owner(call: ast.Call) -> str:
+    """Return what a method is called on."""
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
 
 #: the file of a record that has the traceback of the program which starts the ranks
