@@ -271,7 +271,8 @@ def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str)
 def _fix_race(rank: int) -> str:
     return (
         f"two threads of rank {rank} communicate in one group, and which of them comes first "
-        "is a matter of time: give each thread a group of its own."
+        "is a matter of time: give each thread a group of its own, or let one thread make all "
+        "calls."
     )
 
 

@@ -890,6 +890,8 @@ def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int,
             if found := races[call.group_name]:
                 record.racing_group = call.group_name
                 record.racing = "" if all(found) else lines
+            elif _has_racing_tasks(record, call.group_name, main, handed):
+                record.racing_group = call.group_name
             elif before.maker != "py" or call.maker != "py":
                 continue
             return (
@@ -914,6 +916,18 @@ def _list_races(
         for at in [bisect_right(own, since_us)]
         if at < len(own) and own[at] < call.began_us
     ]
+
+
+def _has_racing_tasks(
+    record: RankRecord, group: str, main: int, handed: Mapping[int, tuple[int, bool]]
+) -> bool:
+    """Whether a thread was handed its call before the one of another thread began: none is main."""
+    calls = sorted(
+        (call.began_us, handed[call.number][0], call.thread)
+        for call in record.calls
+        if call.group_name == group and call.thread != main and call.number in handed
+    )
+    return any(one[2] != other[2] and other[1] < one[0] for one, other in itertools.pairwise(calls))
 
 
 class _Reader:

@@ -166,7 +166,7 @@ def find_lost(parted: DecidedParting) -> Reason | None:
         rank: each
         for rank in parted.ranks
         for each in parted.records[rank].lost
-        if parted.is_within(rank, each.before, whole=True)
+        if parted.is_within(rank, each.before, whole=True) and not names_lost_peer(each.words)
     }
     if not failed or len(failed) == len(parted.ranks):
         return None
