@@ -196,6 +196,42 @@ def find_own_peer(frames: Frames, rank: int, folder: str) -> Reason | None:
     return None
 
 
+def _find_slow_worker(record: RankRecord, found: re.Match[str], folder: str) -> Reason | None:
+    """Return the limit of a DataLoader that one of its workers went over, and what it reads."""
+    scripts = _list_scripts(record)
+    limits = [
+        (source, node.lineno)
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and any(each.arg == "timeout" for each in node.keywords)
+        if name_of(node.func).endswith("DataLoader")
+    ]
+    if not limits:
+        return None
+    readers = [
+        (source, each)
+        for source in scripts
+        for kind in ast.walk(source.tree)
+        if isinstance(kind, ast.ClassDef)
+        for each in kind.body
+        if isinstance(each, ast.FunctionDef) and each.name in {"__getitem__", "__getitems__"}
+    ]
+    source, line = limits[0]
+    place = short(((source.file, line, ""),), folder)
+    words = f"a worker took longer for a batch than `{source.text(line)}` ({place}) gives it"
+    reads = "what the dataset reads"
+    if len(readers) == 1:
+        script, function = readers[0]
+        at = short(((script.file, function.lineno, ""),), folder)
+        words += f"; each item is read by `{script.text(function.lineno)}` ({at})"
+        reads = f"what it waits for there ({at})"
+    fix = (
+        f"look at {reads}, such as a slow disk or a lock, on this rank; or let the loader wait "
+        f"longer than {found[1]} s ({place})."
+    )
+    return Clause(words), fix
+
+
 _Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
 #: what an error says -> what finds the line that it is about
 _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
@@ -208,5 +244,6 @@ _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
     ),
     (re.compile(r"[Cc]an't (?:get|pickle) .*?([\w.]+)\.<locals>\.([\w<>]+)"), _find_unpicklable),
     (re.compile(r"rank should not be the same as the rank of the current process"), _find_peer),
+    (re.compile(r"DataLoader timed out after (\d+) seconds"), _find_slow_worker),
     (re.compile(r"mark a variable ready only once|marked as ready twice"), _find_recomputed),
 )

@@ -36,7 +36,8 @@ from torch_scenarios.verdict.finding import ranks_text
 def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding that ranks raised, with the `if` before it that ranks decided otherwise."""
     raised = [records[rank] for rank in finding.ranks if rank in records]
-    if finding.diagnosis is not None or not raised or raised[0].error is None:
+    is_known = _OF_THE_GROUP in (finding.fix or "")  # its members fail alike, whatever was decided
+    if finding.diagnosis is not None or is_known or not raised or raised[0].error is None:
         return finding
     parted = DecidedParting(
         Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
@@ -91,6 +92,10 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         fix += ": seed all ranks alike for what it draws." if SEEDED in values else "."
         return replace(finding, notes=notes, fix=fix, help=(fix, *finding.help[:1]))
     return replace(finding, notes=notes)
+
+
+#: advice about a root that is no member of a group, and whose number inside of it was meant
+_OF_THE_GROUP = "for its rank "
 
 
 def _add_source(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:
