@@ -39,6 +39,7 @@ from torch_scenarios.record.evidence.reasons.address import (
 )
 from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
+from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
@@ -113,7 +114,20 @@ def explain_message(
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_left(parted, *each[:2]) for each in answers)), None)
         or next(filter(None, (_find_never_reached(parted, *each) for each in answers)), None)
+        or _find_exit(parted, [rank for _, rank, _ in answers])
     )
+
+
+def _find_exit(parted: DecidedParting, ranks: Sequence[int]) -> Reason | None:
+    """Return the exit in a function by which ranks have left that owe a message."""
+    left = []
+    for rank in dict.fromkeys(ranks):
+        for file, line, _ in parted.records[rank].left_at.frames[:1]:
+            source = script_at(file)
+            if source is not None and source.scope(line) is not source.tree:
+                left.append(rank)
+    gone = Parting(group="", at=0, calls={}, missing=tuple(left))
+    return find_departure(DecidedParting(gone, parted.records, parted.folder)) if left else None
 
 
 def _find_left(
@@ -250,6 +264,16 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         tag = source.argument(line, {"tag"}, _TAGS) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
+        hashed = [each for each in source.traces(tag, line) if "hash(" in each[0].text(each[1])]
+        if hashed or "hash(" in ast.unparse(tag):
+            script, at = hashed[0] if hashed else (source, line)
+            place = short(((script.file, at, ""),), folder)
+            words = (
+                f"the tag is `{ast.unparse(tag)}`, by `{script.text(at)}` ({place}): the hash of "
+            )
+            words += "a string is another one in each process"
+            fix = f"number what is sent ({place}) by a table that both ends have, or `zlib.crc32`."
+            return Clause(words), fix
         set_at = source.assignment(tag, line, in_parts=True)
         words = f"the tag is `{ast.unparse(tag)}`, which each rank counts for itself"
         words += f": `{source.text(set_at)}` (:{set_at})" if set_at else ""

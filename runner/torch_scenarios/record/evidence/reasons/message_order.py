@@ -8,10 +8,13 @@ Torch matches the messages of a pair by their order, and by their tag where the 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
+from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.format import RecordedCall
 
 #: messages behind the first that does not fit, among which its counterpart is looked for
@@ -38,11 +41,34 @@ def find_other_order(
     words = (
         f"{first}, and {second}: the messages of two ranks meet in the order in which they are made"
     )
+    chosen = _find_chosen_order(takes[0], folder) or _find_chosen_order(sends[0], folder)
+    if chosen is not None:
+        return Clause(f"{words}; {chosen[0].words}"), chosen[1]
     where, there = short(takes[0].choice_frames, folder), short(sends[0].choice_frames, folder)
     fix = (
         f"let rank {target} receive ({where}) in the order in which rank {source} sends ({there})."
     )
     return Clause(words), fix
+
+
+def _find_chosen_order(call: RecordedCall, folder: str) -> Reason | None:
+    """Return the line by which each rank has an order of its own, of what a loop goes through."""
+    frames = call.choice_frames
+    loop = find_surrounding_loop(*frames[0][:2]) if frames else None
+    if loop is None:
+        return None
+    head = (frames[0][0], loop.lineno, "")
+    for script, line in trace_value((head, *frames[1:]), loop.iter):
+        if (script.asks_rank(line) or script.chooses(line)) and not script.keeps_rank(line):
+            text = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+            place, at = short((head,), folder), short(((script.file, line, ""),), folder)
+            words = f"`{text}` ({place}) goes by `{script.text(line)}` ({at})"
+            fix = (
+                f"let both ranks go through the same in the same order ({at}): one receives in the "
+                "order in which the other sends."
+            )
+            return Clause(words), fix
+    return None
 
 
 def _kind(call: RecordedCall) -> tuple[str | None, int]:
