@@ -712,7 +712,7 @@ def test_an_inner_loop_has_what_the_loop_around_it_goes_through(tmp_path: Path) 
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert "`for row in read_rows(file)` (train.py:7) has more turns on some ranks" in words
-    assert "`self.files` comes from `self.files = sorted(files)[rank::2]` (train.py:3)" in words
+    assert "and that from `self.files = sorted(files)[rank::2]` (train.py:3)" in words
     assert "let `self.files = sorted(files)[rank::2]` (train.py:3) give" in str(found.fix)
 
 

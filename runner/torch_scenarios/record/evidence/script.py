@@ -41,6 +41,8 @@ _KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|geten
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that give an iterator
 _ITERATORS = frozenset({"iter", "zip", "map", "filter", "enumerate", "islice", "chain", "cycle"})
+#: what makes a method one that is read like a field
+_PROPERTIES = frozenset({"property", "cached_property"})
 #: calls that leave the program
 _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 
@@ -158,6 +160,16 @@ class Script:
         ]
         before = [at for at in found if at < line and isinstance(target, ast.Name)]
         return max(before or found, default=0)
+
+    def settings(self, target: ast.expr) -> list[tuple[int, ast.expr]]:
+        """Return all lines of the file that set a name or an attribute, and to what they do."""
+        text = ast.unparse(target)
+        return [
+            (at, value)
+            for node in ast.walk(self.tree)
+            for at, targets, value in _list_set(node)
+            if text in map(ast.unparse, targets)
+        ]
 
     def constant(self, name: ast.expr, line: int) -> int:
         """Return the line that sets a name of the script's own which a function reads; 0 for none.
@@ -463,12 +475,11 @@ class Script:
                     source.assignment(node, before, in_parts=in_parts),
                 )
                 at = at or source.constant(node, before)
-                if isinstance(node, ast.Attribute) and (option := source.option(node)) is not None:
-                    (where, option_at), default = option
-                    found.setdefault((where.file, option_at), where)
-                    waiting.append((where, default, option_at))
-                    continue
-                if at and (where.file, at) not in found:
+                known = source._list_fields(node, is_set=bool(at))
+                for where, field_at, given in known:
+                    found.setdefault((where.file, field_at), where)
+                    waiting.append((where, given, field_at))
+                if at and not known and (where.file, at) not in found:
                     found[where.file, at] = where
                     waiting += [
                         (where, read_from, at)
@@ -529,6 +540,33 @@ class Script:
                     if found:
                         return source, found[-1]
         return None
+
+    def _list_fields(self, node: ast.expr, *, is_set: bool) -> list[tuple[Script, int, ast.expr]]:
+        """Return the option of the command line that an attribute is, or what a class has of it."""
+        if not isinstance(node, ast.Attribute):
+            return []
+        option = self.option(node)
+        if option is not None:
+            return [(*option[0], option[1])]
+        return [] if is_set else self._list_of_class(node.attr)
+
+    def _list_of_class(self, name: str) -> list[tuple[Script, int, ast.expr]]:
+        """Return what a class of the scripts has of a name: a field's value, a property's answer.
+
+        Nothing where several classes have it.
+        """
+        found: list[list[tuple[Script, int, ast.expr]]] = []
+        for source in (self, *self.imported()):
+            for node in ast.walk(source.tree):
+                for each in node.body if isinstance(node, ast.ClassDef) else ():
+                    if isinstance(each, ast.AnnAssign) and ast.unparse(each.target) == name:
+                        found += [[(source, each.lineno, each.value)]] if each.value else []
+                    if isinstance(each, ast.FunctionDef) and each.name == name:
+                        if not _PROPERTIES & {name_of(at) for at in each.decorator_list}:
+                            continue
+                        returns = (at for at in ast.walk(each) if isinstance(at, ast.Return))
+                        found += [[(source, at.lineno, at.value) for at in returns if at.value]]
+        return found[0] if len(found) == 1 else []
 
     def option(
         self, node: ast.Attribute, *, is_fixed: bool = False

@@ -177,11 +177,13 @@ def find_tensor(
         given = _find_given(frames, value)
         if given is not None:
             return _explain_given(given, folder, what)
-        found = source.origins(value, line)
+        found = _list_run(source, value, line, DecidedParting(parting, records, folder))
         looped = _find_looped(source, (value, line), found, (parting, records, folder), what)
         if looped is not None:
             return looped
         if found:
+            kept = [number for number, at in enumerate(found) if "from_numpy" in source.called(at)]
+            found = found[: kept[0] + 1] if what == "dtype" and kept else found
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
             words = f"the tensor is {_tell_origins(source, value, found, folder)}"
@@ -189,8 +191,46 @@ def find_tensor(
                 words += _tell_size(source, value, (line, *found), folder)
                 words += _tell_rank(frames, value, (source, found), folder)
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
+            if what == "dtype" and kept:
+                there = short(((file, found[-1], ""),), folder)
+                words += "; `from_numpy` keeps the dtype of its array"
+                fix = f"convert the array to one dtype at {there}, such as "
+                fix += f"`.astype(numpy.float32)`, so that `{text}` has it on every rank."
             return Clause(words), fix
     return None
+
+
+def _list_run(source: Script, value: ast.expr, line: int, parted: DecidedParting) -> list[int]:
+    """Return the lines that set a tensor and what these read, without those that no rank ran.
+
+    An attribute may be set in several methods, the last of them under an `if` that none took.
+    """
+    found = source.origins(value, line)
+    if not isinstance(value, ast.Attribute) or not found or _has_run(source, found[0], parted):
+        return found
+    setting = [
+        (at, given)
+        for at, given in source.settings(value)
+        if _has_run(source, at, parted) and not isinstance(given, ast.Constant)
+    ]
+    behind = [at for set_at, given in setting for at in source.origins(given, set_at)]
+    ran = dict.fromkeys([*(at for at, _ in setting), *behind])
+    return [at for at in ran if _has_run(source, at, parted)] or found
+
+
+def _has_run(source: Script, line: int, parted: DecidedParting) -> bool:
+    """Whether a line may have run: no `if` around it was decided otherwise by every rank."""
+    around = {
+        node.test.lineno: part
+        for node, part in source.find_statements(line)
+        if isinstance(node, ast.If) and part in {"body", "orelse"}
+    }
+    tallies = parted.tallies(whole=True, alike=True) if around else {}
+    return all(
+        any(each.yes if around[decision.line] == "body" else each.no for each in own.values())
+        for decision, own in tallies.items()
+        if decision.kind == "if" and decision.file == source.file and decision.line in around
+    )
 
 
 def find_batch(parting: Parting, records: Mapping[int, RankRecord], folder: str) -> Reason | None:

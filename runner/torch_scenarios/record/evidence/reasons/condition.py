@@ -16,6 +16,9 @@ from torch_scenarios.record.evidence.script import CASE, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
+#: the `if` under which something was set that a condition reads, or past which it was
+_SET_UNDER = re.compile(r" (?:is set by|depends on) .*, (?:under|past) (`.+?` \([^()]+\)), ")
+
 
 def find_condition(
     parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]], *, by_all: bool = False
@@ -94,7 +97,7 @@ def _explain_decision(
         f"out of the condition, or decide it the same way on all ranks{unwrapped and '; '}"
         f"{unwrapped}."
     )
-    set_under = re.search(r" (?:is set by|depends on) .*, under (`.+?` \([^()]+\)), ", values)
+    set_under = _SET_UNDER.search(values)
     if set_under is not None:
         fix = (
             f"let all ranks take {set_under[1]} the same way, or send what it sets from one to "

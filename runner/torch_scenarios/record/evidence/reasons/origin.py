@@ -43,6 +43,8 @@ _OWN = re.compile(
     r"listdir|glob\(|random|rand(?:n|int|perm)?\(|multinomial|open\(|\bread_?\w*\(|(?<![a-z])load\w*\(|"
     r"exists\(|is_file\(|\btime\(|monotonic\(|perf_counter\(|getpid|cpu_count|uuid|mkdtemp|stat\("
 )
+#: what begins from another number in each process
+_UNSEEDED = re.compile(r"\b(?:default_rng|RandomState|Random)\(\)")
 #: what draws at random
 _DRAWN = re.compile(r"\b(?:\w+\.)*(?:random\w*|rand(?:n|int|perm)?(?:_like)?|multinomial)\b")
 #: methods that change what they are called on
@@ -136,7 +138,7 @@ def tell_contents(
         search = _Search(parted, decision, (source, value, line))
         found = search.tell_decision(without)
         if found:
-            chosen = re.search(r", under (`.+?` \([^()]+\)), ", found)
+            chosen = re.search(r", (?:under|past) (`.+?` \([^()]+\)), ", found)
             return f"`{ast.unparse(value)}` {found}", chosen[1] if chosen is not None else ""
         own = own or (f"`{ast.unparse(value)}` {place}" if (place := search.tell_place()) else "")
     return ("" if without else own), ""
@@ -236,7 +238,9 @@ class _Search:
                 *(file for _, at in parted.parting.sides for file, _, _ in at),
             ]
         )
-        self._scripts = [each for each in map(script_at, files) if each is not None]
+        own = [each for each in map(script_at, files) if each is not None]
+        imported = (other for each in own for other in each.imported())
+        self._scripts = [*{each.file: each for each in (*own, *imported)}.values()]
         self._apart = parted.tallies(whole=True)
         self._inside = self._span()
         #: lines that set the value, or what it comes from, the nearest first, and to what they do
@@ -284,7 +288,7 @@ class _Search:
         )
 
     def _list_returned(self, begin: Script, call: ast.Call, line: int) -> Iterator[Followed]:
-        """Yield what a function of the scripts returns: none where several have its name.
+        """Yield what a function of the scripts returns or yields: none where several have its name.
 
         Where none has it, it is what a class, or an object of one, gives.
         """
@@ -292,7 +296,7 @@ class _Search:
         made = [(each, node) for each in self._scripts for node in _index(each).functions[name]]
         for source, function in made if len(made) == 1 else ():
             for each in ast.walk(function):
-                if isinstance(each, ast.Return) and each.value is not None:
+                if isinstance(each, ast.Return | ast.Yield) and each.value is not None:
                     self._found.setdefault((source.file, each.lineno), (source, each.value))
                     yield source, each.value, each.lineno
         for source, at, value in begin.gives(call, line) if not made else ():
@@ -364,7 +368,17 @@ class _Search:
             for call in _index(each).calls["partial"]
             if call.args and name_of(call.args[0]) == name
         ]
+        parting = [each for each in found if self._is_at(each[0], each[1].lineno)]
+        found = parting or found  # where ranks part, the function was called from one of them
         return found if len(found) <= MOST_CALLERS else ()
+
+    def _is_at(self, script: Script, line: int) -> bool:
+        """Whether a line is one of those by which ranks came to where they part."""
+        return any(
+            (script.file, line) == (file, at)
+            for _, frames in self._parted.parting.sides
+            for file, at, _ in frames
+        )
 
     def tell_decision(self, without: Collection[int] = ()) -> str:
         """Return the `if` under which the value was set, and that ranks took otherwise before.
@@ -373,19 +387,22 @@ class _Search:
         `without`, it is one that these ranks have not gone into.
         """
         found = [
-            (since, order, script, at, each)
+            (since, is_past, order, script, at, each)
             for order, ((_, at), (script, _)) in enumerate(self._found.items())
+            for past in [[test.lineno for test in _list_past(script, at)]]
             for each in self._list_around(script, at)
             if not any(self._apart[each][rank].yes for rank in without)
             if (since := self._find_first(each)) is not None
+            for is_past in [each.file == script.file and each.line in past]
         ]
         if not found:
             return ""
-        _, _, script, at, decision = min(found, key=lambda each: each[:2])
+        _, is_past, _, script, at, decision = min(found, key=lambda each: each[:3])
         text, place = self._show(script, at), self._parted.place(decision)
         own = self._apart[decision]
         verb = "is set by" if self._sets(script, at) else "depends on"
-        words = f"{verb} {text}, under `{decision.text}` ({place}), {_word_turns(own)}"
+        where = "past" if is_past else "under"
+        words = f"{verb} {text}, {where} `{decision.text}` ({place}), {_word_turns(own)}"
         return words + self._tell_rank_behind(decision, own)
 
     def _tell_rank_behind(self, decision: Decision, own: Mapping[int, Tally]) -> str:
@@ -412,6 +429,7 @@ class _Search:
                 for node, part in source.find_statements(line)
                 for each in _lines_of(node, part, line)
             }
+            lines |= {test.lineno for test in _list_past(source, line)}
             if self._with_control:
                 lines |= {test.lineno for test in _list_control(source, line)}
             found = [
@@ -462,7 +480,7 @@ class _Search:
         own = [
             (script, at, text)
             for script, at, text in lines
-            if _OWN.search(self._drop_draws(text)) or script.chooses(at)
+            if _OWN.search(self._drop_draws(text)) or _UNSEEDED.search(text) or script.chooses(at)
         ]
         if not own:
             return ""
@@ -569,6 +587,20 @@ def _list_control(script: Script, line: int) -> Iterator[ast.expr]:
             yield node.iter
         if isinstance(node, ast.For | ast.While):
             for each in ast.walk(node):
+                if isinstance(each, ast.If) and isinstance(each.body[-1], _LEAVES):
+                    yield each.test
+
+
+def _list_past(script: Script, line: int) -> Iterator[ast.expr]:
+    """Yield the conditions before a line, in its own block or one around it, that lead past it."""
+    around = [script.scope(line), *(node for node, _ in script.find_statements(line))]
+    for node in around:
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, [])
+            at = [number for number, each in enumerate(block) if each.lineno <= line]
+            if not at or line > (block[at[-1]].end_lineno or 0):
+                continue
+            for each in block[: at[-1]]:
                 if isinstance(each, ast.If) and isinstance(each.body[-1], _LEAVES):
                     yield each.test
 
@@ -698,6 +730,8 @@ def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
         return [node.target], node.value
     if isinstance(node, ast.withitem) and node.optional_vars is not None:
         return [*list_targets([node.optional_vars])], node.context_expr
+    if isinstance(node, ast.For):
+        return [*list_targets([node.target])], node.iter
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         function, given = node.value.func, node.value.args
         if name_of(function) == "setattr" and len(given) == 3:

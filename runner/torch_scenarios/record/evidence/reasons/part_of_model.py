@@ -10,6 +10,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
+from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.tensor_names import BUFFERS
 from torch_scenarios.record.format import RecordedCall
@@ -54,6 +55,17 @@ def _find_order(parted: DecidedParting) -> Reason | None:
                 continue
             place = short(((file, loop.lineno, ""),), parted.folder)
             text = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+            held, chosen = tell_contents(parted, (file, line), loop.iter)
+            if held:
+                words = f"`{text}` ({place}) goes through them, and {held}"
+                what = ast.unparse(loop.iter)
+                fix = f"let `{what}` ({place}) be the same on every rank in each turn: "
+                fix += (
+                    f"take {chosen} the same way on all."
+                    if chosen
+                    else "seed alike what it is chosen by, or let rank 0 choose and `broadcast` it."
+                )
+                return Clause(words), fix
             words = f"`{text}` ({place}) goes through them, in an order that is not every rank's"
             return Clause(words), (
                 f"let the loop at {place} go through the same parts in the same order on every "
