@@ -653,6 +653,10 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
             yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")
 
 
+#: what waits for a process to end
+_WAITS = frozenset({"join"})
+
+
 def _find_join(start: JobStart, claim: Claim) -> Reason | None:
     """Return the `join` in a loop that starts processes: each is waited for before the next."""
     for file, _, _ in claim.place.frames[:1]:
@@ -662,7 +666,7 @@ def _find_join(start: JobStart, claim: Claim) -> Reason | None:
             for loop, _ in source.find_statements(line):
                 calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
                 begun = {_owner(each) for each in calls if name_of(each.func) == "start"}
-                ends = [each for each in calls if name_of(each.func) == "join"]
+                ends = [each for each in calls if name_of(each.func) in _WAITS]
                 ends = [each for each in ends if _owner(each) in begun and not each.args]
                 if not isinstance(loop, ast.For | ast.While) or not ends:
                     continue
