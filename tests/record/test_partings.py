@@ -1479,6 +1479,42 @@ def test_a_way_to_communication_by_a_number_of_each_rank_is_noted(
     assert all("fake ranks cannot decide it" in line for line in told)
 
 
+ENDS = """\
+class Stop(Callback):
+    def on_train_batch_end(self, trainer, outputs):
+        small = outputs["loss"].item() < self.target
+        if small and trainer.global_step > 4:
+            trainer.should_stop = True
+trainer.fit(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "at", "is_told"), [("fake", 6, True), ("fake", 3, False), ("live", 6, False)]
+)
+def test_an_end_of_a_training_by_a_number_that_a_fake_rank_reads_is_noted(
+    mode: str, at: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, ENDS)
+    asks = _if(file, 4, "small and trainer.global_step > 4")
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, at)),
+            ways=[BranchTaken(before=1, decision=asks, yes=1, values=("True", None))],
+        )
+        for rank in (0, 1)
+    }
+    for each in records.values():
+        each.about = {"mode": mode}
+    told = " ".join(list_own_ways(records, str(tmp_path)))
+    assert ("ends the training (`trainer.should_stop = True`, :5)" in told) is is_told
+    assert ('reads for itself (`small = outputs["loss"].item() < self.target`, :3)' in told) is (
+        is_told
+    )
+    assert ("fake ranks cannot decide it" in told) is is_told
+
+
 @pytest.mark.parametrize(("asked_at", "is_told"), [((2, 5), False), ((2, 4), True)])
 def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
     asked_at: tuple[int, int], *, is_told: bool, tmp_path: Path

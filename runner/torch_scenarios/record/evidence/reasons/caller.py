@@ -354,10 +354,10 @@ def _list_ends(file: str) -> list[tuple[Script, int]]:
     source = script_at(file)
     scripts = (source, *source.imported()) if source is not None else ()
     lines = [(script, node) for script in scripts for node in ast.walk(script.tree)]
-    return [(script, node.lineno) for script, node in lines if _ends_early(node)][:MOST_ENDS]
+    return [(script, node.lineno) for script, node in lines if ends_early(node)][:MOST_ENDS]
 
 
-def _ends_early(node: ast.AST) -> TypeGuard[ast.Call | ast.Assign]:
+def ends_early(node: ast.AST) -> TypeGuard[ast.Call | ast.Assign]:
     """Whether a call, or what sets an attribute of something else, says that a loop is to end."""
     if isinstance(node, ast.Call):
         return _ENDS.search(name_of(node.func)) is not None

@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
     times,
 )
+from torch_scenarios.record.evidence.reasons.caller import ends_early
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
@@ -260,9 +261,51 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
                 f"({list_values(decision, tallies)}): where it is true on some ranks alone, the "
                 "others wait; let the ranks agree on it first (an `all_reduce`)"
             )
-            words += "; fake ranks cannot decide it, as they send no numbers" * is_fake
-            lines.append(words)
+            lines.append(words + _NOT_DECIDED * is_fake)
+    lines += _list_own_ends(records, folder) if is_fake else []
     return lines[:MOST_OWN_WAYS]
+
+
+#: why a run of fake ranks shows nothing of a decision by numbers
+_NOT_DECIDED = "; fake ranks cannot decide it, as they send no numbers"
+
+
+def _list_own_ends(records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return in words where a number that a rank reads out of a tensor ends a framework's loop.
+
+    No rank communicates in the functions that read it: nothing makes it one for all ranks.
+    """
+    asked = {way.decision for each in records.values() for way in each.ways if way.values}
+    lines = []
+    for decision in sorted(asked, key=lambda each: (each.file, each.line)):
+        source = script_at(decision.file)
+        node = source.condition(decision.line) if source is not None else None
+        if source is None or not isinstance(node, ast.If) or decision.kind != "if":
+            continue
+        ends = [each for part in node.body for each in ast.walk(part) if ends_early(each)]
+        reads = [decision.line, *source.origins(node.test, decision.line)]
+        read = next((at for at in reads if "item" in source.called(at)), 0)
+        scopes = [source.scope(at) for at in (decision.line, read)] if read else []
+        if not ends or not read or any(_communicates(records, source, each) for each in scopes):
+            continue
+        place = short(((decision.file, decision.line, ""),), folder)
+        lines.append(
+            f"`{decision.text}` ({place}) ends the training (`{source.text(ends[0].lineno)}`, "
+            f":{ends[0].lineno}) by a number that each rank reads for itself "
+            f"(`{source.text(read)}`, :{read}): where it is true on some ranks alone, the others "
+            f"wait; let the ranks agree on it first (an `all_reduce`){_NOT_DECIDED}"
+        )
+    return lines
+
+
+def _communicates(records: Mapping[int, RankRecord], source: Script, scope: ast.AST) -> bool:
+    """Whether ranks have communicated in a function, or under it."""
+    return not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or any(
+        path == source.file and scope.lineno <= at <= (scope.end_lineno or 0)
+        for record in records.values()
+        for call in record.calls
+        for path, at, _ in call.place.frames
+    )
 
 
 #: functions by which a rank communicates, as a script calls them
