@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
-from torch_scenarios.record.evidence.script import find_one_call, script_at
+from torch_scenarios.record.evidence.script import end_of, find_one_call, script_at
 from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
 from torch_scenarios.record.program import MESSAGES
 from torch_scenarios.verdict import Finding
@@ -185,7 +185,7 @@ def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> b
         return False
     if any(isinstance(each, ast.While) for each, _ in source.find_statements(line)):
         return False
-    last = node.end_lineno or node.lineno
+    last = end_of(node)
     if source.jump_under(line) is not None:
         last = max(
             (getattr(n, "end_lineno", 0) or 0 for n in ast.walk(source.scope(line))), default=0

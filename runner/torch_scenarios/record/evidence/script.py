@@ -90,16 +90,14 @@ class Script:
         found: list[tuple[ast.stmt, str]] = []
         block: Sequence[ast.stmt] = self.tree.body
         while True:
-            node = next(
-                (each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None
-            )
+            node = next((each for each in block if has_line(each, line)), None)
             if node is None:
                 return found[::-1]
             head = getattr(node, "items", ())
-            if head and node.lineno <= line <= (head[-1].context_expr.end_lineno or 0):
+            if head and node.lineno <= line <= end_of(head[-1].context_expr):
                 return [(node, "items"), *found[::-1]]
             for name, part in _parts(node):
-                if part and part[0].lineno <= line <= (part[-1].end_lineno or 0):
+                if part and part[0].lineno <= line <= end_of(part[-1]):
                     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                         found.clear()
                     else:
@@ -117,9 +115,7 @@ class Script:
         """Return the innermost function that a line is in, or the module."""
         found: ast.AST = self.tree
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
-                node.end_lineno or 0
-            ):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and has_line(node, line):
                 found = node
         return found
 
@@ -129,7 +125,7 @@ class Script:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.stmt) and node.lineno <= line:
                 body = getattr(node, "body", None)
-                end = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or line
+                end = max(node.lineno, body[0].lineno - 1) if body else end_of(node)
                 if end >= line:
                     first, last = node.lineno, end
         return first, last
@@ -197,7 +193,7 @@ class Script:
         for node, part in (
             self.find_statements(last) if last and isinstance(target, ast.Name) else ()
         ):
-            if not isinstance(node, ast.If) or node.lineno <= line <= (node.end_lineno or 0):
+            if not isinstance(node, ast.If) or has_line(node, line):
                 continue
             other = [
                 each.lineno
@@ -649,7 +645,7 @@ class Script:
         return [
             node
             for node in ast.walk(self.tree)
-            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+            if isinstance(node, ast.Call) and has_line(node, line)
         ]
 
     def argument(
@@ -657,9 +653,7 @@ class Script:
     ) -> ast.expr | None:
         """Return what a call in a line passes by one of some names, or at its function's place."""
         for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Call) or not (
-                node.lineno <= line <= (node.end_lineno or node.lineno)
-            ):
+            if not isinstance(node, ast.Call) or not (has_line(node, line)):
                 continue
             for keyword in node.keywords:
                 if keyword.arg in names:
@@ -694,7 +688,7 @@ class Script:
                     for each in ast.walk(getattr(node, name))
                     if isinstance(each, ast.Call)
                 }
-                if node.lineno <= line <= (node.end_lineno or 0) and calls:
+                if has_line(node, line) and calls:
                     return "body" if "body" in calls else "orelse"
         return ""
 
@@ -702,9 +696,9 @@ class Script:
         """Return the first and last line of the loop whose head is in a line."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For | ast.AsyncFor) and node.lineno == line:
-                return node.lineno, node.end_lineno or node.lineno
+                return node.lineno, end_of(node)
             if isinstance(node, ast.While) and node.test.lineno == line:
-                return node.lineno, node.end_lineno or node.lineno
+                return node.lineno, end_of(node)
         return None
 
     def jump_under(self, line: int) -> tuple[str, str, int] | None:
@@ -762,7 +756,7 @@ class Script:
             node
             for node in ast.walk(self.scope(line))
             if isinstance(node, ast.If)
-            and (node.end_lineno or 0) < line
+            and end_of(node) < line
             and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
         ]
         return max(found, key=lambda each: each.lineno, default=None)
@@ -851,6 +845,16 @@ def _list_returned(kind: ast.ClassDef, name: str) -> Iterator[ast.Return]:
 
 def _list_locks(node: ast.With) -> set[str]:
     return {ast.unparse(each.context_expr) for each in node.items}
+
+
+def end_of(node: ast.stmt | ast.expr | ast.excepthandler) -> int:
+    """Return the last line of a part of a script."""
+    return node.end_lineno or node.lineno
+
+
+def has_line(node: ast.stmt | ast.expr | ast.excepthandler, line: int) -> bool:
+    """Whether a line is one of those of a part of a script."""
+    return node.lineno <= line <= end_of(node)
 
 
 def name_of(node: ast.AST | None) -> str:

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.values.format.record import ValueRecord
 
 
@@ -75,9 +75,7 @@ def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
     file, line, _ = frames[0]
     script = script_at(file)
     return script is not None and any(
-        isinstance(each, ast.FunctionDef)
-        and each.name == "forward"
-        and each.lineno <= line <= (each.end_lineno or each.lineno)
+        isinstance(each, ast.FunctionDef) and each.name == "forward" and has_line(each, line)
         for each in ast.walk(script.tree)
     )
 
@@ -170,7 +168,7 @@ def find_early_read(record: ValueRecord, place: int) -> tuple[tuple[str, int, st
         return ()
     for block in _blocks_of(script.tree):
         for at, statement in enumerate(block):
-            if not statement.lineno <= frames[0][1] <= (statement.end_lineno or 0):
+            if not has_line(statement, frames[0][1]):
                 continue
             if isinstance(statement, ast.Assign) and (name := _result_of(statement.value)):
                 works = {name for each in statement.targets for name in _words_in(each)}
@@ -190,7 +188,7 @@ def find_unread_copy(record: ValueRecord, place: int) -> str:
         return ""
     for block in _blocks_of(script.tree):
         for at, statement in enumerate(block):
-            if not statement.lineno <= frames[0][1] <= (statement.end_lineno or 0):
+            if not has_line(statement, frames[0][1]):
                 continue
             call = statement.value if isinstance(statement, ast.Expr) else None
             given = call.args[0] if isinstance(call, ast.Call) and call.args else None
@@ -208,7 +206,7 @@ def find_unread_copy(record: ValueRecord, place: int) -> str:
                 for each in _walk_scope(script.scope(statement.lineno))
                 if isinstance(each, ast.Name)
                 and each.id == given.id
-                and each.lineno > (statement.end_lineno or 0)
+                and each.lineno > end_of(statement)
             ]
             return given.id if made and not later else ""
     return ""
@@ -389,7 +387,7 @@ def find_batch_line(record: ValueRecord, place: int) -> tuple[str, int] | None:
     used = {
         name
         for each in _walk_scope(scope)
-        if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or each.lineno)
+        if isinstance(each, ast.Call) and has_line(each, line)
         for part in each.args
         for name in _names_in(part)
     }
@@ -412,7 +410,7 @@ def is_shown(record: ValueRecord, place: int) -> bool:
     own = [
         each
         for each in (ast.walk(script.tree) if script is not None else ())
-        if isinstance(each, ast.Expr) and each.lineno <= line <= (each.end_lineno or each.lineno)
+        if isinstance(each, ast.Expr) and has_line(each, line)
     ]
     return any(
         isinstance(each.value, ast.Call)
@@ -450,7 +448,7 @@ def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
         if isinstance(each, ast.Call)
         and isinstance(each.func, ast.Attribute)
         and each.func.attr == "backward"
-        and each.lineno <= end[0][1] <= (each.end_lineno or each.lineno)
+        and has_line(each, end[0][1])
     ]
     return names is not None and any(_reads(each.func, names, functions) for each in calls)
 
@@ -469,7 +467,7 @@ def _outputs_of_call(scope: ast.AST, line: int) -> set[str]:
         each.args[0].id
         for each in _walk_scope(scope)
         if isinstance(each, ast.Call)
-        and each.lineno <= line <= (each.end_lineno or each.lineno)
+        and has_line(each, line)
         and each.args
         and isinstance(each.args[0], ast.Name)
     }
@@ -532,7 +530,7 @@ def _receiver(tree: ast.Module, line: int) -> str:
             isinstance(each, ast.Call)
             and isinstance(each.func, ast.Attribute)
             and each.func.attr == "backward"
-            and each.lineno <= line <= (each.end_lineno or each.lineno)
+            and has_line(each, line)
         ):
             if isinstance(each.func.value, ast.Name):
                 return each.func.value.id

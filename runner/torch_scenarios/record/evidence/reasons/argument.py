@@ -17,7 +17,7 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.reasons.value_source import find_head, trace_value
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text, values_text
 
@@ -543,7 +543,7 @@ def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:
         if not isinstance(call, ast.Call):
             continue
         name = name_of(call.func)
-        if name != scope.name or not call.lineno <= at_line <= (call.end_lineno or 0):
+        if name != scope.name or not has_line(call, at_line):
             continue
         place = names.index(value.id) - (names[0] in {"self", "cls"})
         named = {each.arg: each.value for each in call.keywords}

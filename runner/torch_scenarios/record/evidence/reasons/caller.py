@@ -12,7 +12,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.reasons.origin import word_values
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -128,7 +128,7 @@ def find_turn(parted: DecidedParting) -> Reason | None:
                 if not isinstance(node, ast.With) or part != "body":
                     continue
                 head = ", ".join(ast.unparse(each.context_expr) for each in node.items)
-                last = node.items[-1].context_expr.end_lineno or node.lineno
+                last = end_of(node.items[-1].context_expr)
                 waiting = [
                     rank
                     for who, at in others

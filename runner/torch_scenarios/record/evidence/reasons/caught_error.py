@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import end_of, script_at
 from torch_scenarios.record.format import (
     CaughtError,
     Decision,
@@ -148,7 +148,7 @@ def _is_tried_again(parted: DecidedParting, decision: Decision) -> bool:
     if not tried or not loops:
         return False
     ends = [each for part in (*tried[0].body, *tried[0].orelse) for each in ast.walk(part)]
-    first, last = loops[0].lineno, loops[0].end_lineno or 0
+    first, last = loops[0].lineno, end_of(loops[0])
     return any(isinstance(each, ast.Return | ast.Break) for each in ends) and not any(
         file == decision.file and first <= line <= last
         for rank in parted.ranks

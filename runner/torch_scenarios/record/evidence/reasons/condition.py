@@ -12,7 +12,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
-from torch_scenarios.record.evidence.script import CASE, script_at
+from torch_scenarios.record.evidence.script import CASE, end_of, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -72,7 +72,7 @@ def _is_of(decision: Decision, node: ast.stmt, name: str, file: str) -> bool:
     if isinstance(node, ast.If | ast.While):
         return node.test.lineno == decision.line
     if isinstance(node, ast.With | ast.AsyncWith):
-        last = max((each.context_expr.end_lineno or 0 for each in node.items), default=0)
+        last = max((end_of(each.context_expr) for each in node.items), default=0)
         return node.lineno <= decision.line <= last
     return False
 

@@ -45,7 +45,7 @@ from torch_scenarios.record.evidence.reasons.message_order import find_other_ord
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import has_line, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -694,9 +694,7 @@ def _passed_by(
 def _is_other_part(node: ast.stmt, name: str, line: int) -> bool:
     """Whether a line is in the other part of an `if` than the one of a name."""
     part = getattr(node, "orelse" if name == "body" else "body", []) if name else []
-    return isinstance(node, ast.If) and any(
-        each.lineno <= line <= (each.end_lineno or 0) for each in part
-    )
+    return isinstance(node, ast.If) and any(has_line(each, line) for each in part)
 
 
 def _skipped(parted: DecidedParting, rank: int, what: str, frames: Frames) -> Reason | None:

@@ -16,7 +16,7 @@ from torch_scenarios.record.evidence.choice import (
     count_turns,
 )
 from torch_scenarios.record.evidence.reasons.origin import word_values
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import end_of, script_at
 from torch_scenarios.record.format import (
     Decision,
     RecordedCall,
@@ -162,7 +162,7 @@ def _find_registered(decision: Decision) -> int:
         for each in ast.walk(part):
             function = each.func if isinstance(each, ast.Call) else None
             if isinstance(function, ast.Attribute) and _REGISTERS.match(function.attr):
-                return function.end_lineno or function.lineno
+                return end_of(function)
     return 0
 
 

@@ -13,7 +13,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.origin import word_values
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -90,13 +90,11 @@ def find_override(parted: DecidedParting) -> Reason | None:
             if not isinstance(method, ast.FunctionDef) or f".{method.name}(" not in caller:
                 continue
             owner = _class_of(source, method)
-            span = (method.lineno, method.end_lineno or method.lineno)
+            span = (method.lineno, end_of(method))
             if owner is None or not others or _have_been(parted, others, file, span):
                 continue
             for own_source, kind, own in _list_overrides(parted, frames, owner, method.name):
-                if not _have_been(
-                    parted, ranks, own_source.file, (own.lineno, own.end_lineno or 0)
-                ):
+                if not _have_been(parted, ranks, own_source.file, (own.lineno, end_of(own))):
                     return _tell_override(
                         parted, (ranks, others), (file, owner, method), own_source, kind, own
                     )
@@ -247,7 +245,7 @@ def find_made_alone(parted: DecidedParting) -> Reason | None:
             owner = _class_of(source, method) if isinstance(method, ast.FunctionDef) else None
             if source is None or owner is None:
                 continue
-            span = (owner.lineno, owner.end_lineno or owner.lineno)
+            span = (owner.lineno, end_of(owner))
             if _have_been(parted, others, file, span):
                 continue
             for script in _list_scripts(parted, source):

@@ -21,7 +21,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import values_text
 
@@ -87,7 +87,7 @@ def _list_called(decision: Decision) -> set[_Span]:
     if source is None or given is None:
         return _list_functions(_list_traces(((decision.file, decision.line, ""),))[:1])
     return {
-        (script.file, node.lineno, node.end_lineno or node.lineno)
+        (script.file, node.lineno, end_of(node))
         for each in ast.walk(given)
         if isinstance(each, ast.Call)
         for name in [name_of(each.func)]
@@ -352,12 +352,12 @@ def _list_spans(at: Frames) -> set[_Span]:
 def _list_functions(traces: Collection[tuple[Script, int]]) -> set[_Span]:
     """Return the functions of the scripts that lines call, or their classes, and assignments."""
     return {
-        (script.file, node.lineno, node.end_lineno or node.lineno)
+        (script.file, node.lineno, end_of(node))
         for each, line in traces
         for name in each.called(line)
         for script, node in (*each.functions(name), *each.makers(name))
     } | {
-        (each.file, line, node.end_lineno or line)
+        (each.file, line, end_of(node))
         for each, line in traces
         for node in ast.walk(each.tree)
         if isinstance(node, ast.Assign) and node.lineno == line

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, count_turns, short
 from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import end_of, script_at
 from torch_scenarios.record.format import (
     RENDEZVOUS,
     BlockingCall,
@@ -97,7 +97,7 @@ def _leads_to(decision: Decision, call: RecordedCall | BlockingCall) -> bool:
     node = source.condition(decision.line) if source is not None else None
     if not isinstance(node, ast.If):
         return False
-    first, last = node.body[0].lineno, node.body[-1].end_lineno or 0
+    first, last = node.body[0].lineno, end_of(node.body[-1])
     return any(file == decision.file and first <= at <= last for file, at, _ in call.place.frames)
 
 

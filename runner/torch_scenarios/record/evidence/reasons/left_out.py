@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns, short
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 
 
 def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[int, int]) -> str:
@@ -34,7 +34,7 @@ def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[i
     for decision, own in parted.tallies(whole=True).items():
         if decision.kind == "if" and any(
             decision.file == script.file
-            and giver.lineno <= decision.line <= (giver.end_lineno or 0)
+            and has_line(giver, decision.line)
             and _leaves_out_more(script.condition(decision.line), own, counts)
             for script, giver in inside
         ):
@@ -43,7 +43,7 @@ def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[i
         (script, number)
         for script, first, last in (
             *((script, *script.span(line)) for script, line in lines[1:]),
-            *((script, each.lineno, each.end_lineno or 0) for script, each in inside),
+            *((script, each.lineno, end_of(each)) for script, each in inside),
         )
         for number in _list_filters(script, first, last)
         if not script.names_rank(number)
@@ -122,7 +122,7 @@ def _list_filters(source: Script, first: int, last: int) -> Iterator[int]:
     """
     for node in ast.walk(source.tree):
         line = getattr(node, "lineno", 0)
-        line = node.func.end_lineno or line if isinstance(node, ast.Call) else line
+        line = end_of(node.func) if isinstance(node, ast.Call) else line
         if first <= line <= last and _is_filter(source, node):
             yield line
 

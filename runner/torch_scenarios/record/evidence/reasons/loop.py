@@ -20,7 +20,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.left_out import tell_left_out
 from torch_scenarios.record.evidence.reasons.origin import tell_contents, word_values
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     Decision,
@@ -240,7 +240,7 @@ def _is_set_under(decision: Decision, loop: tuple[str, int]) -> bool:
     if source is None or inner is None or not isinstance(node, ast.If):
         return False
     return any(
-        script.file == decision.file and node.lineno < at <= (node.end_lineno or 0)
+        script.file == decision.file and node.lineno < at <= end_of(node)
         for each in ast.walk(source.tree)
         if isinstance(each, ast.For) and each.lineno == line
         for script, at in source.traces(each.iter, line)
@@ -590,7 +590,7 @@ def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, i
                     at
                     for other in others
                     for name, at, _ in other
-                    if name == file and node.lineno <= at <= (node.end_lineno or node.lineno)
+                    if name == file and has_line(node, at)
                 ]
                 if not inside:
                     yield source.text(node.lineno), node.lineno, file
@@ -620,7 +620,7 @@ def find_loop(
             source = script_at(file)
             assert source is not None
             node = next(node for node, _ in source.find_statements(line) if node.lineno == line)
-            inside = (file, line, node.end_lineno or line)
+            inside = (file, line, end_of(node))
             if any(each.file == file and inside[1] <= each.line <= inside[2] for each in tallies):
                 return inside
     return None
@@ -856,7 +856,7 @@ def _find_filling(
         lines = [line, *(number for _, number in _trace_calls(source, line))]
         names = {name for number in lines for name in source.called(number)}
         spans = [
-            (each.lineno, each.end_lineno or 0)
+            (each.lineno, end_of(each))
             for each in ast.walk(source.tree)
             if isinstance(each, ast.ClassDef) and each.name in names
         ]
@@ -904,9 +904,7 @@ def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
             continue
         name, is_iterator = ast.unparse(loop.iter), source.is_iterator(loop.iter, line)
         for call in ast.walk(source.scope(line)):
-            is_outside = isinstance(call, ast.Call) and not (
-                line <= call.lineno <= (loop.end_lineno or line)
-            )
+            is_outside = isinstance(call, ast.Call) and not (line <= call.lineno <= end_of(loop))
             if (
                 is_outside
                 and isinstance(call, ast.Call)
@@ -927,7 +925,7 @@ def _explain_taken(
     source = script_at(file)
     for decision, own in tallies.items():
         asked = source.condition(decision.line) if source and decision.file == file else None
-        if isinstance(asked, ast.If) and asked.lineno < call.lineno <= (asked.end_lineno or 0):
+        if isinstance(asked, ast.If) and asked.lineno < call.lineno <= end_of(asked):
             place = short(((file, call.lineno, ""),), parted.folder)
             words = (
                 f"`{ast.unparse(call)}` ({place}) may take from the iterator of the loop, and "

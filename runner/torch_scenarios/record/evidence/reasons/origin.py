@@ -30,7 +30,14 @@ from torch_scenarios.record.evidence.choice import (
     list_values,
     short,
 )
-from torch_scenarios.record.evidence.script import Script, list_targets, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    list_targets,
+    name_of,
+    script_at,
+)
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -260,7 +267,7 @@ class _Search:
         node = source.condition(self._decision.line) if source is not None else None
         if not isinstance(node, ast.If):
             return 0, -1
-        return node.body[0].lineno, node.end_lineno or 0
+        return node.body[0].lineno, end_of(node)
 
     def _follow(self, waiting: list[Followed]) -> None:
         while waiting and len(self._known) < MOST_FOLLOWED:
@@ -574,7 +581,7 @@ def _lines_of(node: ast.stmt, part: str, line: int) -> Iterator[int]:
     if isinstance(node, ast.If) and part in {"body", "orelse"}:
         yield node.test.lineno
     for handler in getattr(node, "handlers", ()) if part == "except" else ():
-        if handler.lineno <= line <= (handler.end_lineno or 0):
+        if has_line(handler, line):
             yield handler.lineno
 
 
@@ -598,7 +605,7 @@ def _list_past(script: Script, line: int) -> Iterator[ast.expr]:
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, [])
             at = [number for number, each in enumerate(block) if each.lineno <= line]
-            if not at or line > (block[at[-1]].end_lineno or 0):
+            if not at or line > end_of(block[at[-1]]):
                 continue
             for each in block[: at[-1]]:
                 if isinstance(each, ast.If) and isinstance(each.body[-1], _LEAVES):

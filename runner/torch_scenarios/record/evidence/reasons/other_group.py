@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting, origin_of
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     RankRecord,
@@ -162,7 +162,7 @@ def _find_grouped(
             and {*each.group} < {*call.group}
             and each.place.frames[:1]
             and each.place.frames[0][0] == call.place.frames[0][0]
-            and scope.lineno <= each.place.frames[0][1] <= (scope.end_lineno or 0)
+            and has_line(scope, each.place.frames[0][1])
         ):
             found = each
     return None
@@ -171,7 +171,7 @@ def _find_grouped(
 def _read_group(scope: ast.AST, line: int) -> str:
     """Return the argument `group` of a call in a line of a function; empty where it has none."""
     for node in ast.walk(scope):
-        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
+        if isinstance(node, ast.Call) and has_line(node, line):
             for each in node.keywords:
                 if each.arg == "group":
                     return ast.unparse(each.value)

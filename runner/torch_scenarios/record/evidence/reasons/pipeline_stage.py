@@ -12,7 +12,7 @@ import ast
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import RecordedCall
 
 #: what states the shape that a stage receives: of the stage before, and of the one behind it
@@ -66,9 +66,7 @@ def _find_stage(script: Script, used: int) -> int:
         return 0
     line = found[0].lineno
     is_repeated = any(
-        isinstance(node, _LOOPS)
-        and node.lineno <= line <= (node.end_lineno or 0)
-        and not line < used <= (node.end_lineno or 0)
+        isinstance(node, _LOOPS) and has_line(node, line) and not line < used <= end_of(node)
         for node in ast.walk(script.tree)
     )
     return 0 if is_repeated else line

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 
 #: lines that are followed at most
 MOST_FOLLOWED = 16
@@ -82,9 +82,7 @@ def _find_argument(source: Script, name: str, line: int, callers: Frames) -> ast
         return None
     place, at = names.index(name) - (names[0] in {"self", "cls", "ctx"}), callers[0][1]
     calls = [
-        node
-        for node in ast.walk(caller.tree)
-        if isinstance(node, ast.Call) and node.lineno <= at <= (node.end_lineno or 0)
+        node for node in ast.walk(caller.tree) if isinstance(node, ast.Call) and has_line(node, at)
     ]
     named = [each for each in calls if name_of(each.func) == scope.name]
     if not named and scope.name in {"forward", "__call__"}:  # a module is called by its own name

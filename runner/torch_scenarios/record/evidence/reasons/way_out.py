@@ -19,7 +19,7 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.reasons.caller import ends_early
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -143,7 +143,7 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
         for _, frames in parted.sides
         for file, line, _ in frames
         if node is not None and file == decision.file
-        if (node.end_lineno or 0) < line <= last
+        if end_of(node) < line <= last
         if source.scope(line) is source.scope(decision.line)
     ]
     unwrapped = advise_unwrapped(parted)
@@ -171,7 +171,7 @@ def _find_last_passed(source: Script, decision: Decision) -> float:
     if jump is None or jump[1] not in {"break", "continue"}:
         return math.inf
     loops = (
-        each.end_lineno or 0
+        end_of(each)
         for each, part in source.find_statements(decision.line)
         if isinstance(each, ast.For | ast.AsyncFor | ast.While) and part == "body"
     )
@@ -227,7 +227,7 @@ def _find_answer(source: Script, line: int, inside: Sequence[ast.If]) -> int:
         for node in ast.walk(source.scope(line))
         if isinstance(node, ast.Call) and node.lineno > line
         if name_of(node.func) in names
-        if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in inside)
+        if not any(has_line(each, node.lineno) for each in inside)
         if any(isinstance(each, ast.If) for each, _ in source.find_statements(node.lineno))
     ]
     return min(found, default=0) if inside else 0
@@ -301,7 +301,7 @@ def _list_own_ends(records: Mapping[int, RankRecord], folder: str) -> list[str]:
 def _communicates(records: Mapping[int, RankRecord], source: Script, scope: ast.AST) -> bool:
     """Whether ranks have communicated in a function, or under it."""
     return not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or any(
-        path == source.file and scope.lineno <= at <= (scope.end_lineno or 0)
+        path == source.file and has_line(scope, at)
         for record in records.values()
         for call in record.calls
         for path, at, _ in call.place.frames
@@ -358,10 +358,10 @@ def _is_agreed_on(decision: Decision, records: Mapping[int, RankRecord]) -> bool
     """Whether every rank communicates in the condition itself, and so decides for all of them."""
     source = script_at(decision.file)
     node = source.condition(decision.line) if source is not None else None
-    last = node.test.end_lineno if node is not None else None
+    last = end_of(node.test) if node is not None else 0
     return all(
         any(
-            path == decision.file and decision.line <= at <= (last or 0)
+            path == decision.file and decision.line <= at <= last
             for call in record.calls
             for path, at, _ in call.place.frames
         )
@@ -390,7 +390,7 @@ def _find_loop_left(decision: Decision, records: Mapping[int, RankRecord]) -> in
         return 0
     for node, _ in source.find_statements(decision.line):
         if isinstance(node, ast.For | ast.While):
-            last = node.end_lineno or node.lineno
+            last = end_of(node)
             is_left = any(
                 path == decision.file and node.lineno < at <= last
                 for record in records.values()
