@@ -694,12 +694,22 @@ class Script:
 
     def loop(self, line: int) -> tuple[int, int] | None:
         """Return the first and last line of the loop whose head is in a line."""
+        node = self.find_loop(line)
+        return (node.lineno, end_of(node)) if node is not None else None
+
+    def find_loop(self, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
+        """Return the loop whose head is in a line: a `while` begins there, or has its condition."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For | ast.AsyncFor) and node.lineno == line:
-                return node.lineno, end_of(node)
-            if isinstance(node, ast.While) and node.test.lineno == line:
-                return node.lineno, end_of(node)
+                return node
+            if isinstance(node, ast.While) and line in {node.lineno, node.test.lineno}:
+                return node
         return None
+
+    def find_for(self, line: int) -> ast.For | None:
+        """Return the `for` whose head is in a line."""
+        node = self.find_loop(line)
+        return node if isinstance(node, ast.For) else None
 
     def jump_under(self, line: int) -> tuple[str, str, int] | None:
         """Return what leaves the block under the `if` whose condition stands in a line.

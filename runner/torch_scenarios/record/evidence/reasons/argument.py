@@ -16,7 +16,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.reasons.value_source import find_head, trace_value
+from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text, values_text
@@ -258,7 +258,7 @@ def find_batch(parting: Parting, records: Mapping[int, RankRecord], folder: str)
         return None
     traced = trace_value(frames, value)
     for script, line in traced:
-        head = find_head(script, line)
+        head = script.find_for(line)
         made = next(
             ((each, at) for each, at in traced if "DataLoader" in each.called(at)), (script, 0)
         )

@@ -415,10 +415,11 @@ def _loop(
 def _tell_bound(loop: tuple[str, int], folder: str) -> str:
     """Return the line that sets how many turns a loop has, as it is shown; or nothing."""
     source = script_at(loop[0])
-    for node in ast.walk(source.tree) if source is not None else ():
-        if isinstance(node, ast.For) and node.lineno == loop[1] and source is not None:
-            for at in source.origins(node.iter, node.lineno)[:1]:
-                return f"`{source.text(at)}` ({short(((loop[0], at, ''),), folder)})"
+    node = source.find_for(loop[1]) if source is not None else None
+    if source is None or node is None:
+        return ""
+    for at in source.origins(node.iter, node.lineno)[:1]:
+        return f"`{source.text(at)}` ({short(((loop[0], at, ''),), folder)})"
     return ""
 
 

@@ -19,14 +19,7 @@ def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[i
     them, or a line with a filter. `counts` says how many turns each rank has.
     """
     source = script_at(at[0])
-    node = next(
-        (
-            each
-            for each in (ast.walk(source.tree) if source is not None else ())
-            if isinstance(each, ast.For) and each.lineno == at[1]
-        ),
-        None,
-    )
+    node = source.find_for(at[1]) if source is not None else None
     if source is None or node is None:
         return ""
     lines = [(source, at[1]), *source.traces(node.iter, at[1])]

@@ -185,11 +185,11 @@ def tell_filled(
     The second names the `if` alone. Both are empty where it is filled alike on all ranks.
     """
     source = script_at(at[0])
-    for node in ast.walk(source.tree) if source is not None else ():
-        if isinstance(node, ast.For | ast.While) and node.lineno == at[1]:
-            read = node.iter if isinstance(node, ast.For) else node.test
-            return tell_contents(parted, at, read, without)
-    return "", ""
+    node = source.find_loop(at[1]) if source is not None else None
+    if node is None:
+        return "", ""
+    read = node.test if isinstance(node, ast.While) else node.iter
+    return tell_contents(parted, at, read, without)
 
 
 def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
@@ -219,17 +219,11 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
 def _reads_clock(file: str, line: int) -> bool:
     """Whether the condition of a `while`, or what it reads, calls a clock."""
     source = script_at(file)
-    if source is None:
+    node = source.find_loop(line) if source is not None else None
+    if source is None or not isinstance(node, ast.While):
         return False
-    return any(
-        _CLOCKS.search(text)
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.While) and node.test.lineno == line
-        for text in (
-            ast.unparse(node.test),
-            *(script.text(at) for script, at in source.traces(node.test, line)),
-        )
-    )
+    read = (script.text(at) for script, at in source.traces(node.test, line))
+    return any(_CLOCKS.search(text) for text in (ast.unparse(node.test), *read))
 
 
 def _is_set_under(decision: Decision, loop: tuple[str, int]) -> bool:
@@ -237,13 +231,12 @@ def _is_set_under(decision: Decision, loop: tuple[str, int]) -> bool:
     file, line = loop
     source, inner = script_at(file), script_at(decision.file)
     node = inner.condition(decision.line) if inner is not None else None
-    if source is None or inner is None or not isinstance(node, ast.If):
+    head = source.find_for(line) if source is not None else None
+    if source is None or head is None or not isinstance(node, ast.If):
         return False
     return any(
         script.file == decision.file and node.lineno < at <= end_of(node)
-        for each in ast.walk(source.tree)
-        if isinstance(each, ast.For) and each.lineno == line
-        for script, at in source.traces(each.iter, line)
+        for script, at in source.traces(head.iter, line)
     )
 
 
@@ -412,7 +405,7 @@ def _find_ended(
     source, span = script_at(file), _span(file, line)
     if source is None or span is None:
         return None
-    outer = next((each for each, _ in source.find_statements(line) if each.lineno == line), None)
+    outer = source.find_loop(line)
     if not isinstance(outer, ast.While) or not isinstance(outer.test, ast.Constant):
         return None
     for decision, own in parted.tallies(whole=True).items():
@@ -499,27 +492,28 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     set_at = [source.assigned(name, line) for name in dict.fromkeys(names)]
     known = [each for each in set_at if each]
     words = f" (`{known[0]}`)" if len(known) == 1 else ""
-    loops = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
-    for node in (each for each in loops if each.lineno == line):
-        traced = [*source.traces(node.iter, line)]
-        options = [each for each in traced if ".add_argument(" in each[0].text(each[1])]
-        asking = [
-            (script, at)
-            for script, at in traced
-            if script.asks_rank(at) and not script.keeps_rank(at)
-            if f"{script.text(at)}, :{at}" not in known
-        ]
-        # what a function returns is made of what it has set before
-        is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
-        behind = [
-            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
-            for script, at in dict.fromkeys(
-                [*options[:1], *asking[: 2 if is_made else 1], *_find_dealt(asking)]
-            )
-        ]
-        if asking:
-            words = "" if _is_of_script(source, node.iter) else words
-            return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
+    node = source.find_for(line)
+    if node is None:
+        return words
+    traced = [*source.traces(node.iter, line)]
+    options = [each for each in traced if ".add_argument(" in each[0].text(each[1])]
+    asking = [
+        (script, at)
+        for script, at in traced
+        if script.asks_rank(at) and not script.keeps_rank(at)
+        if f"{script.text(at)}, :{at}" not in known
+    ]
+    # what a function returns is made of what it has set before
+    is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
+    behind = [
+        f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        for script, at in dict.fromkeys(
+            [*options[:1], *asking[: 2 if is_made else 1], *_find_dealt(asking)]
+        )
+    ]
+    if asking:
+        words = "" if _is_of_script(source, node.iter) else words
+        return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
     return words
 
 
@@ -619,7 +613,8 @@ def find_loop(
             _, line, file = loop
             source = script_at(file)
             assert source is not None
-            node = next(node for node, _ in source.find_statements(line) if node.lineno == line)
+            node = source.find_loop(line)
+            assert node is not None
             inside = (file, line, end_of(node))
             if any(each.file == file and inside[1] <= each.line <= inside[2] for each in tallies):
                 return inside
@@ -899,20 +894,18 @@ def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
     That is a `next`; and of what is surely an iterator any call, as of a function that warms up.
     """
     source = script_at(file)
-    for loop in ast.walk(source.tree) if source is not None else ():
-        if not isinstance(loop, ast.For) or loop.lineno != line or source is None:
-            continue
-        name, is_iterator = ast.unparse(loop.iter), source.is_iterator(loop.iter, line)
-        for call in ast.walk(source.scope(line)):
-            is_outside = isinstance(call, ast.Call) and not (line <= call.lineno <= end_of(loop))
-            if (
-                is_outside
-                and isinstance(call, ast.Call)
-                and isinstance(loop.iter, ast.Name | ast.Attribute)
-                and (is_iterator or getattr(call.func, "id", "") == "next")
-                and name in {ast.unparse(each) for each in call.args}
-            ):
-                yield call
+    loop = source.find_for(line) if source is not None else None
+    if source is None or loop is None or not isinstance(loop.iter, ast.Name | ast.Attribute):
+        return
+    name, is_iterator = ast.unparse(loop.iter), source.is_iterator(loop.iter, line)
+    for call in ast.walk(source.scope(line)):
+        if (
+            isinstance(call, ast.Call)
+            and not has_line(loop, call.lineno)
+            and (is_iterator or getattr(call.func, "id", "") == "next")
+            and name in {ast.unparse(each) for each in call.args}
+        ):
+            yield call
 
 
 def _explain_taken(

@@ -186,13 +186,12 @@ def _list_calls_of(test: ast.expr) -> Iterator[ast.Call]:
 
 def _find_test(source: Script, decision: Decision) -> ast.expr | None:
     """Return the condition of a decision, or what its loop goes through."""
-    for node in ast.walk(source.tree):
-        test = getattr(node, "test", None) if decision.kind != "for" else None
-        if isinstance(test, ast.expr) and test.lineno == decision.line:
-            return test
-        if decision.kind == "for" and isinstance(node, ast.For) and node.lineno == decision.line:
-            return node.iter
-    return None
+    if decision.kind == "for":
+        loop = source.find_for(decision.line)
+        return loop.iter if loop is not None else None
+    tests = (getattr(node, "test", None) for node in ast.walk(source.tree))
+    found = (e for e in tests if isinstance(e, ast.expr) and e.lineno == decision.line)
+    return next(found, None)
 
 
 def _list_wanted(

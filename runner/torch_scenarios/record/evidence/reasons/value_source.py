@@ -56,12 +56,6 @@ def _list_names(source: Script, read: ast.expr, line: int) -> Iterator[str]:
             yield from (each.id for each in ast.walk(held) if isinstance(each, ast.Name))
 
 
-def find_head(source: Script, line: int) -> ast.For | None:
-    """Return the `for` whose head is in a line."""
-    heads = (each for each in ast.walk(source.tree) if isinstance(each, ast.For))
-    return next((each for each in heads if each.lineno == line), None)
-
-
 def _find_loop(source: Script, name: str, line: int) -> ast.For | None:
     """Return the loop around a line that sets a name."""
     for node, part in source.find_statements(line):
