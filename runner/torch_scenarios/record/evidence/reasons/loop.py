@@ -360,7 +360,7 @@ def _name_call(call: RecordedCall) -> str:
 
 
 #: what wraps a model whose backward passes communicate
-_WRAPPERS = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
+_DATA_PARALLEL = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
 
 
 def _list_wrapped(file: str) -> Iterator[str]:
@@ -369,7 +369,7 @@ def _list_wrapped(file: str) -> Iterator[str]:
     for node in ast.walk(source.tree) if source is not None else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made = node.value.func
-            if name_of(made) in _WRAPPERS:
+            if name_of(made) in _DATA_PARALLEL:
                 yield from (ast.unparse(each) for each in node.targets)
 
 

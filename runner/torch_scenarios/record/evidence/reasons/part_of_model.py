@@ -80,7 +80,7 @@ def has_buffers(parting: Parting) -> bool:
 
 
 #: classes that wrap a model, and broadcast its buffers when they do
-_WRAPPERS = frozenset({"DistributedDataParallel", "DDP"})
+_DDP = frozenset({"DistributedDataParallel", "DDP"})
 
 
 def advise_unwrapped(parted: DecidedParting) -> str:
@@ -93,7 +93,7 @@ def advise_unwrapped(parted: DecidedParting) -> str:
         if source is None or not isinstance(call, RecordedCall) or call.place.via:
             continue
         called = source.called(frames[0][1])
-        if (call.maker, call.operation) == ("cc", "broadcast") and not called & _WRAPPERS:
+        if (call.maker, call.operation) == ("cc", "broadcast") and not called & _DDP:
             where = short(frames, parted.folder)
             return f"or call the `.module` of what DDP wraps at {where}, which sends no buffers"
     return ""
