@@ -3657,3 +3657,41 @@ def test_a_generator_that_leaves_out_items_on_one_rank_gives_ranks_other_numbers
     told = " ".join(each.words for each in found.notes)
     assert "rank 1 alone takes the `continue`:4 under `if len(line) < 3` (train.py:3)" in told
     assert "as the one that has the fewest items left behind train.py:3" in str(found.fix)
+
+
+TAGGED = """\
+def tag(name):
+    return {}(name) % 997
+dist.send(loss, 1, tag=tag(name))
+dist.recv(loss, 0, tag=tag(name))
+"""
+
+
+@pytest.mark.parametrize(("function", "is_told"), [("hash", True), ("stable_hash", False)])
+def test_a_tag_by_the_hash_of_a_string_is_told(
+    function: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, TAGGED.format(function))
+    sends, takes = call("send", place(file, 3), peer=1), call("recv", place(file, 4), peer=0)
+    at = Mark(source=Source(path="", text=""), line=1, column=1, at="train.py:3")
+    apart = replace(finding("tag_mismatch", 0, 1), notes=(Clause("rank 0 sends", at),))
+    records = {0: record(0, sends), 1: record(1, takes)}
+    reason = explain_message(apart, records, str(tmp_path))
+    told = reason[0].words if reason is not None else ""
+    assert ("the hash of a string is another one in each process" in told) is is_told
+    assert ("`return hash(name) % 997` (train.py:2)" in told) is is_told
+
+
+def test_an_error_of_the_connection_in_a_thread_follows_from_what_led_ranks_apart(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, SAVES_IN_A_THREAD)
+    words = "RuntimeError: Connection closed by peer [127.0.0.1]:1234"
+    died = LostThread(before=1, name="Thread-1", words=words, raised_at=place(file, 1))
+    met, last = (call("barrier", place(file, 5)) for _ in range(2))
+    records = {
+        0: record(0, met, call("all_reduce", place(file, 4)), last),
+        1: record(1, met, last, lost=[died]),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert "Connection closed" not in " ".join(each.words for each in found.notes)

@@ -142,6 +142,40 @@ def test_what_a_start_is_told_has_the_lines_that_it_comes_from(tmp_path: Path) -
     assert '`os.environ["MASTER_ADDR"] = "node-7"`' in found
 
 
+JOINS = """\
+def work(rank):
+    dist.init_process_group(os.environ.get("BACKEND", "gloo"), rank=rank, world_size=2)
+for rank in range(2):
+    p = mp.Process(target=work, args=(rank,))
+    p.start()
+    LINE
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"), [("p.join()", True), ("other.join()", False), ("p.join(5)", False)]
+)
+def test_a_process_that_is_waited_for_before_the_next_one_starts_is_told(
+    line: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(JOINS.replace("LINE", line), encoding="utf-8")
+    at = {"place": ScriptPlace(frames=((str(script), 2, ""),))}
+    (found,) = find_in_start(JobStart(claims=(claim(0, **at),), is_whole=True))
+    assert ("`p.join()` (train.py:6) waits in each turn" in " ".join(found.because)) is is_told
+    assert ("start all processes first" in str(found.fix)) is is_told
+
+
+def test_backends_that_differ_have_the_line_that_chooses_them(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        'backend = "nccl" if node.gpus else "gloo"\ndist.init_process_group(backend)\n', "utf-8"
+    )
+    at = {"place": ScriptPlace(frames=((str(script), 2, ""),))}
+    found = words(claim(0, **at), claim(1, **at, backend="nccl"))
+    assert 'this comes from `backend = "nccl" if node.gpus else "gloo"` (train.py:1)' in found
+
+
 def test_a_fake_rank_that_its_world_does_not_have_is_told() -> None:
     assert "rank 2 is not in a world of 2 ranks" in words(
         claim(0), claim(1), claim(2, left=True, host="")

@@ -250,6 +250,10 @@ def _explain_buffers(
     return Clause(words), fix
 
 
+#: a call of Python's own `hash`, whose answer for a string each process begins anew
+_HASHES = re.compile(r"(?<![\w.])hash\(")
+
+
 def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return what a tag is counted by, where ranks do not come as often to what counts it."""
     parted = DecidedParting(
@@ -264,8 +268,8 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         tag = source.argument(line, {"tag"}, _TAGS) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
-        hashed = [each for each in source.traces(tag, line) if "hash(" in each[0].text(each[1])]
-        if hashed or "hash(" in ast.unparse(tag):
+        hashed = [e for e in source.traces(tag, line) if _HASHES.search(e[0].text(e[1]))]
+        if hashed or _HASHES.search(ast.unparse(tag)):
             script, at = hashed[0] if hashed else (source, line)
             place = short(((script.file, at, ""),), folder)
             words = (
