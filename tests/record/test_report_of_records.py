@@ -319,11 +319,16 @@ def test_where_no_rank_came_to_communicate_what_one_raised_is_told(tmp_path: Pat
     assert "(train.py:3)" in said.output
 
 
-@pytest.mark.parametrize(("handed_us", "is_race"), [(5, True), (15, False)])
+@pytest.mark.parametrize(
+    ("handed_us", "is_race"), [((5, 5), True), ((15, 25), False), ((15, 15), True)]
+)
 def test_what_threads_of_torch_call_at_random_in_a_group_is_one_finding_with_advice(
-    tmp_path: Path, handed_us: int, *, is_race: bool
+    tmp_path: Path, handed_us: tuple[int, int], *, is_race: bool
 ) -> None:
-    """The main thread makes the second call after two threads of a checkpoint got theirs."""
+    """The main thread makes the second call after two threads of a checkpoint got theirs.
+
+    Or each of them got it before the other one made its own.
+    """
     half = (ALL_REDUCE[0], [["float16", [4], 64, 8]], *ALL_REDUCE[2:4], 15)
     planned = ((*ALL_REDUCE[:4], 14), (*ALL_REDUCE[:4], 15)), ((*LARGER[:4], 14), half)
     folder = recorded(tmp_path / "a", *((BARRIER, BARRIER, *order) for order in planned))
@@ -336,7 +341,7 @@ def test_what_threads_of_torch_call_at_random_in_a_group_is_one_finding_with_adv
             if isinstance(line, list) and line[0] == "c" and line[1] > 1:
                 _, number, operation, group, place, us, _, maker, *rest = line
                 assert maker == "py"
-                found.append(["j", number, handed_us, 1])
+                found.append(["j", number, handed_us[number - 2], 1])
                 found.append(["k", number, operation, group, place, number, "to", *rest, 0])
                 line = ["c", number, number, us]  # noqa: PLW2901 - this line in its newer form
             found.append(line)
