@@ -4,7 +4,8 @@
 that presets are fitted by (a factor by algorithm, what a hop between nodes and a peer take) are
 fitted anew to the rows of the others, and a kind of machine that no other project has measured gets
 the median of the other kinds' constants. It prints, for each project, how many of its rows are in
-the 80 % interval that the others give.
+the 80 % interval that the others give; then the same where all rows of a collective on a kind of
+machine are left out too, so that nobody has measured it there.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from torch_scenarios.cost.intervals import (
     find_interval,
     residuals,
 )
+from torch_scenarios.cost.nccl import ALL_REDUCE
 from torch_scenarios.cost.topology import Topology, topology
 
 #: microseconds that a hop, and a peer, may take
 HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
 PEERS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+#: the algorithm of what is made of messages
+MESSAGES = "one batch"
 #: factors of an algorithm
 FACTORS = np.exp(np.arange(-0.3, 1.4, 0.02))
 
@@ -77,6 +81,15 @@ class Fold(Struct, frozen=True, kw_only=True):
     project: str
     rows: tuple[ComparedRow, ...]
     alike: tuple[bool, ...]
+    inside: tuple[bool, ...]
+
+
+class UnmeasuredCell(Struct, frozen=True, kw_only=True):
+    """A collective on a kind of machine that nobody has measured there, and rows of a project."""
+
+    kind: str
+    collective: str
+    project: str
     inside: tuple[bool, ...]
 
 
@@ -185,19 +198,7 @@ def folds() -> tuple[Fold, ...]:
 
 def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRow]) -> Fold:
     others = [row for row in rows if row.compared.group != project]
-    by_kind: dict[str, list[MeasuredRow]] = {}
-    for row in others:
-        by_kind.setdefault(row.compared.kind, []).append(row)
-    known = {kind: fitted(each) for kind, each in by_kind.items()}
-    unseen = _median(list(known.values()))
-    seen = [
-        replace(row.compared, log_ratio=known[row.compared.kind].residual(row)) for row in others
-    ]
-    left = [
-        replace(row.compared, log_ratio=known.get(row.compared.kind, unseen).residual(row))
-        for row in rows
-        if row.compared.group == project
-    ]
+    left, seen = _part(others, [row for row in rows if row.compared.group == project])
     left += [row for row in tables if row.group == project]
     seen += [row for row in tables if row.group != project]
     told: list[tuple[ComparedRow, bool, bool]] = []
@@ -207,6 +208,66 @@ def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRo
             told.append((each, found.alike, found.low <= exp(each.log_ratio) <= found.high))
     asked, alike, inside = zip(*told, strict=True)
     return Fold(project=project, rows=asked, alike=alike, inside=inside)
+
+
+def _part(
+    others: Sequence[MeasuredRow], rows: Sequence[MeasuredRow]
+) -> tuple[list[ComparedRow], list[ComparedRow]]:
+    """Return some rows by the constants that the others give, and the others by their own."""
+    by_kind: dict[str, list[MeasuredRow]] = {}
+    for row in others:
+        by_kind.setdefault(row.compared.kind, []).append(row)
+    known = {kind: fitted(each) for kind, each in by_kind.items()}
+    unseen = _median(list(known.values()))
+    seen = [
+        replace(row.compared, log_ratio=known[row.compared.kind].residual(row)) for row in others
+    ]
+    whole = {kind: _with_messages(own, list(known.values())) for kind, own in known.items()}
+    left = [
+        replace(row.compared, log_ratio=whole.get(row.compared.kind, unseen).residual(row))
+        for row in rows
+    ]
+    return left, seen
+
+
+def _with_messages(own: Constants, known: Sequence[Constants]) -> Constants:
+    """Return a kind's constants, those of messages from the others where it has no row of any."""
+    others = [each for each in known if MESSAGES in each.factors]
+    if MESSAGES in own.factors or not others:
+        return own
+    factor = float(np.median([each.factors[MESSAGES] for each in others]))
+    peer = float(np.median([each.peer for each in others]))
+    return replace(own, factors={**own.factors, MESSAGES: factor}, peer=peer)
+
+
+@cache
+def unmeasured() -> tuple[UnmeasuredCell, ...]:
+    """Return each collective on a kind of machine left out, and in turn who measured it."""
+    return tuple(_unmeasured())
+
+
+def _unmeasured() -> Iterator[UnmeasuredCell]:
+    rows = measured_rows()
+    for kind, collective in sorted({(row.compared.kind, row.compared.collective) for row in rows}):
+
+        def is_of(row: ComparedRow, kind: str = kind, collective: str = collective) -> bool:
+            return (row.kind, row.collective) == (kind, collective)
+
+        own = [row for row in rows if is_of(row.compared)]
+        for project in sorted({row.compared.group for row in own}):
+            others = [
+                row for row in rows if not is_of(row.compared) and row.compared.group != project
+            ]
+            left, seen = _part(others, [row for row in own if row.compared.group == project])
+            inside = []
+            for each in left:
+                found = find_interval(seen, kind, collective, each.nodes, each.size)
+                if found is not None:
+                    inside.append(found.low <= exp(each.log_ratio) <= found.high)
+            if inside:
+                yield UnmeasuredCell(
+                    kind=kind, collective=collective, project=project, inside=tuple(inside)
+                )
 
 
 def _median(known: Sequence[Constants]) -> Constants:
@@ -274,6 +335,14 @@ def main() -> None:
         print(
             f"{'alike' if alike else 'of other kinds'}: {inside} of {asked}, {inside / asked:.0%}"
         )
+    cells = unmeasured()
+    for told, own in (
+        ("collectives that nobody measured there", cells),
+        ("of these all but all_reduce", [each for each in cells if each.collective != ALL_REDUCE]),
+    ):
+        inside, asked = (sum(f(each.inside) for each in own) for f in (sum, len))
+        mean = np.mean([np.mean(each.inside) for each in own])
+        print(f"{told}: {inside} of {asked}, {inside / asked:.0%}; mean of projects {mean:.0%}")
 
 
 if __name__ == "__main__":

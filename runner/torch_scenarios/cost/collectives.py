@@ -317,15 +317,22 @@ def find_senders(traffic: Traffic) -> dict[Calls, NDArray[np.int64]]:
     }
 
 
-def hops(collective: str, algorithm: str, nodes: int) -> int:
+def hops(collective: str, algorithm: str, nodes: int, ranks: int) -> int:
     """Return how often the bytes of a collective go from node to node, one after the other.
 
-    >>> hops("all_reduce", "ring", nodes=8), hops("all_reduce", "tree", nodes=8)
-    (14, 6)
+    What a rank sends goes through all links of a ring but one, so that with several ranks on a node
+    it comes back to its own node at the end.
+
+    >>> hops("all_reduce", "ring", nodes=8, ranks=64), hops("all_reduce", "tree", nodes=8, ranks=64)
+    (16, 6)
+    >>> hops("all_gather", "ring", nodes=8, ranks=8)
+    7
     """
     if algorithm in {TREE, NVLS_TREE}:
         return 2 * (nodes - 1).bit_length()
-    return (nodes - 1) * (2 if collective == ALL_REDUCE else 1)
+    if nodes == 1:
+        return 0
+    return (nodes if ranks > nodes else nodes - 1) * (2 if collective == ALL_REDUCE else 1)
 
 
 class CollectiveTimes:
@@ -485,7 +492,7 @@ class CollectiveTimes:
         time = self.topology.factor_of(best.algorithm) * best.time
         if best.algorithm == RING and nodes > 1:
             time = max(time, self._time_on_nics(name, size, ranks))
-        time += self.topology.hop * hops(name, best.algorithm, nodes)
+        time += self.topology.hop * hops(name, best.algorithm, nodes, len(ranks))
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
 
