@@ -73,7 +73,7 @@ def read_row(
         products=row.get("products", "bfloat16"),
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
-    changed = {name: row[name] for name in ("sequence",) if name in row}
+    changed = {name: row[name] for name in ("sequence", "recomputed_blocks") if name in row}
     return Decoder(batch=batch, **{**models[row["model"]], **changed, **code}), way
 
 

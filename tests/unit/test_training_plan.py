@@ -273,6 +273,21 @@ def test_a_rank_holds_most_in_its_loss_or_where_gradients_are_made() -> None:
     assert short.gathered == 4 * deep.parameters  # what AdamW makes anew
 
 
+def test_a_model_may_recompute_some_of_its_blocks() -> None:
+    """What the others keep, and what they do not compute once more, is in proportion."""
+    none, every = (
+        TINY.load(way(shards=4, turns=1, recompute=each), gpu()) for each in ("nothing", "all")
+    )
+    half = replace(TINY, recomputed_blocks=TINY.layers // 2)
+    own = half.load(way(shards=4, turns=1, recompute="all"), gpu())
+    assert own.backwards == pytest.approx((none.backwards + every.backwards) / 2)
+    assert every.activations < own.activations < none.activations
+    assert half.load(way(shards=4, turns=1), gpu()) == none
+    stages = way(stages=2, shards=2, turns=8, recompute="all")
+    whole, some = (each.load_of_stage(stages, gpu(), 0).activations for each in (TINY, half))
+    assert whole < some
+
+
 def test_what_the_code_of_a_model_holds_may_be_stated() -> None:
     """As NVIDIA's AutoModel and Megatron-Bridge have it in their recipes: see the next test."""
     tiny, mixed = (replace(each, sequence=4096, vocabulary=4096) for each in (TINY, MIXED))

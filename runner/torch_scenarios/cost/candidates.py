@@ -113,7 +113,7 @@ BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds
 STARTED, STARTED_BACKWARD = (72, 21), (105, 35)
 #: what a model need not state
-OPTIONAL = ("head", "experts", "active", "shared", "matrix", *RECIPE)
+OPTIONAL = ("head", "experts", "active", "shared", "matrix", "recomputed_blocks", *RECIPE)
 #: dtypes by the bytes of an element, and what a model may state
 DTYPES = {2: "bfloat16", 4: "float32"}
 STATED = {
@@ -165,8 +165,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     `head` are the features of a head (0: as many as divide `hidden`). Of `experts`, each as wide as
     `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
-    `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused. What is in
-    RECIPE is None where it is not stated.
+    `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused. A way that
+    computes anew does so in so many `recomputed_blocks` (0: in all). What is in RECIPE is None
+    where it is not stated.
     """
 
     layers: int
@@ -182,6 +183,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     active: int = 0
     shared: int = 0
     matrix: int = 0
+    recomputed_blocks: int = 0
     weight_bytes: int | None = None
     gradient_bytes: int | None = None
     average_bytes: int | None = None
@@ -383,8 +385,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         kept += whole // NOT_SHARED * row
         pairs = tokens * self.sequence * self.heads / way.tensor
         whole_block = of_products + self.matrix * OF_PAIR * pairs
-        if way.recompute == NOTHING:
-            kept = whole_block
+        recomputed = self.find_recomputed(way)
+        kept = recomputed * kept + (1 - recomputed) * whole_block
         has_logits = way.last in way.numbers(stage)
         logits = tokens * self.vocabulary / way.tensor * self.take("logit_bytes") * has_logits
         if way.stages == 1:
@@ -417,14 +419,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
         again = {NOTHING: 0.0, SOME: products * self._find_repeated() + passed, ALL: block}[
             way.recompute
         ]
+        again += cast if way.recompute != NOTHING else 0.0
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         own, routed = self.parameters_of(way, stage)
         sharded = own / way.shards + routed / way.experts_shards
         starts, starts_backward = (gpu.time_starts(*each) for each in (STARTED, STARTED_BACKWARD))
         if way.recompute == ALL:
-            starts_backward += starts
-        backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards + again
-        backwards += cast if way.recompute != NOTHING else 0.0
+            starts_backward += recomputed * starts
+        backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards
+        backwards += recomputed * again
         return RankLoad(
             state=state,
             gathered=gathered,
@@ -436,6 +439,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
             logits=ending,
             optimizer=20 * 4 * sharded / (gpu.bandwidth * gpu.memory),
         )
+
+    def find_recomputed(self, way: Candidate) -> float:
+        """Return the part of all blocks that a backward pass computes anew, as far as it does."""
+        if way.recompute == NOTHING:
+            return 0.0
+        return (self.recomputed_blocks or self.layers) / self.layers
 
     def tokens_of(self, way: Candidate) -> int:
         """Return the tokens of a microbatch that a context group's rank has."""
@@ -1374,6 +1383,9 @@ def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
         yield "active" if model.active else "experts", words
     if model.matrix > 1:
         yield "matrix", "`matrix` is 1 where attention keeps its matrix, or else 0"
+    if model.recomputed_blocks > model.layers:
+        words = f"a model of {model.layers} `layers` has no {model.recomputed_blocks} blocks"
+        yield "recomputed_blocks", words
     for name, choices in STATED.items():
         if getattr(model, name) not in (None, *choices):
             words = f"{', '.join(map(str, choices[:-1]))} or {choices[-1]}"

@@ -344,7 +344,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
                 f"{step.bubble_us / step.forecast.time:.0%}" if step.way.stages > 1 else "",
                 _tell_between(step.reserved),
                 f"{step.held / 2**30:.1f} GiB",
-                _RECOMPUTED[step.way.recompute],
+                _tell_recomputed(model, step.way),
                 step.bottleneck,
                 str(step.path),
             )
@@ -410,6 +410,14 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         )
     answer = _tell_fits(found)
     return [*answer, *lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
+
+
+def _tell_recomputed(model: Decoder, way: Candidate) -> str:
+    """Return what of a block is computed anew, and of how many where it is not all."""
+    words = _RECOMPUTED[way.recompute]
+    return (
+        f"{words}, {model.recomputed_blocks} blocks" if words and model.recomputed_blocks else words
+    )
 
 
 def _tell_between(amounts: tuple[float, float]) -> str:
