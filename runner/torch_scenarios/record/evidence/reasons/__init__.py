@@ -329,6 +329,11 @@ def _hint(clauses: Sequence[Clause], finding: Finding) -> str:
         return ""
     if not finding.fix and finding.diagnosis in {"dtype_mismatch", "op_mismatch"}:
         return f"let all ranks take {decided[1]} the same way: they pass something else after it."
+    if not finding.fix and finding.diagnosis == "shape_mismatch":
+        return (
+            f"look first at {decided[1]}, which ranks decide otherwise, and give the tensor the "
+            "same shape on every rank."
+        )
     if not finding.fix:
         return ""
     return f"look first at {decided[1]}, which ranks decide otherwise; {finding.fix}"

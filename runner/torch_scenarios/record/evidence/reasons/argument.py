@@ -177,19 +177,25 @@ def find_tensor(
         given = _find_given(frames, value)
         if given is not None:
             return _explain_given(given, folder, what)
-        found = _list_run(source, value, line, DecidedParting(parting, records, folder))
+        parted = DecidedParting(parting, records, folder)
+        found = _list_run(source, value, line, parted)
         looped = _find_looped(source, (value, line), found, (parting, records, folder), what)
         if looped is not None:
             return looped
+        measured = ""
+        if what == "shape" and found:
+            measured = _tell_size(source, value, (line, *found), folder)
+            measured += _tell_rank(frames, value, (source, found), folder)
+        if what == "shape" and not measured:
+            decided = _find_decided(parted, (file, line), value)
+            if decided is not None:
+                return decided
         if found:
             kept = [number for number, at in enumerate(found) if "from_numpy" in source.called(at)]
             found = found[: kept[0] + 1] if what == "dtype" and kept else found
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
-            words = f"the tensor is {_tell_origins(source, value, found, folder)}"
-            if what == "shape":
-                words += _tell_size(source, value, (line, *found), folder)
-                words += _tell_rank(frames, value, (source, found), folder)
+            words = f"the tensor is {_tell_origins(source, value, found, folder)}{measured}"
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             if what == "dtype" and kept:
                 there = short(((file, found[-1], ""),), folder)
@@ -198,6 +204,16 @@ def find_tensor(
                 fix += f"`.astype(numpy.float32)`, so that `{text}` has it on every rank."
             return Clause(words), fix
     return None
+
+
+def _find_decided(parted: DecidedParting, at: tuple[str, int], value: ast.expr) -> Reason | None:
+    """Return the `if` that ranks decided otherwise, and that set what a tensor's size depends on."""
+    held, chosen = tell_contents(parted, at, value)
+    if not chosen:
+        return None
+    text, place = ast.unparse(value), short(((*at, ""),), parted.folder)
+    fix = f"let all ranks take {chosen} the same way, so that `{text}` ({place}) has one shape."
+    return Clause(f"the tensor {held}"), fix
 
 
 def _list_run(source: Script, value: ast.expr, line: int, parted: DecidedParting) -> list[int]:

@@ -38,6 +38,7 @@ from torch_scenarios.record.evidence.script import (
     name_of,
     script_at,
 )
+from torch_scenarios.record.evidence.reasons.value_source import find_argument_of
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -342,13 +343,30 @@ class _Search:
         if name not in names or not isinstance(scope, ast.FunctionDef) or name in {"self", "cls"}:
             return
         place = names.index(name) - (names[0] in {"self", "cls"})
-        for script, call in self._list_calls(source, scope):
+        calls = self._list_calls(source, scope)
+        if not calls:  # a module is called by its own name
+            yield from self._list_passed_in_frames(source, name, scope)
+        for script, call in calls:
             given = {each.arg: each.value for each in call.keywords}
             args = call.args[1:] if name_of(call.func) == "partial" else call.args
             value = given.get(name) or (args[place] if place < len(args) else None)
             if value is not None:
                 self._found.setdefault((script.file, call.lineno), (script, value))
                 yield script, value, call.lineno
+
+    def _list_passed_in_frames(
+        self, source: Script, name: str, function: ast.FunctionDef
+    ) -> Iterator[Followed]:
+        """Yield what is passed as a parameter where ranks came through its function and parted."""
+        for _, frames in self._parted.parting.sides:
+            for depth, (file, at, _) in enumerate(frames[:-1]):
+                if file != source.file or source.scope(at) is not function:
+                    continue
+                (caller, line, _), behind = frames[depth + 1], frames[depth + 1 :]
+                value, script = find_argument_of(source, name, at, behind), script_at(caller)
+                if value is not None and script is not None:
+                    self._found.setdefault((caller, line), (script, value))
+                    yield script, value, line
 
     def _list_calls(
         self, source: Script, function: ast.FunctionDef

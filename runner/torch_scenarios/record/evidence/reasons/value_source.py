@@ -40,7 +40,7 @@ def trace_value(frames: Frames, value: ast.expr) -> list[tuple[Script, int]]:
             if loop is not None:
                 found.setdefault((source.file, loop.lineno), source)
                 waiting.append((depth, loop.iter, loop.lineno))
-            passed = _find_argument(source, name, line, frames[depth + 1 :])
+            passed = find_argument_of(source, name, line, frames[depth + 1 :])
             if passed is not None:
                 waiting.append((depth + 1, passed, frames[depth + 1][1]))
     return [(source, at) for (_, at), source in found.items()]
@@ -66,8 +66,11 @@ def _find_loop(source: Script, name: str, line: int) -> ast.For | None:
     return None
 
 
-def _find_argument(source: Script, name: str, line: int, callers: Frames) -> ast.expr | None:
-    """Return what the caller of a function passes as one of its parameters; None where none is."""
+def find_argument_of(source: Script, name: str, line: int, callers: Frames) -> ast.expr | None:
+    """Return what the caller of a function passes as one of its parameters; None where none is.
+
+    `line` is one of the function, `callers` are the frames behind it.
+    """
     scope = source.scope(line)
     names = [each.arg for each in scope.args.args] if isinstance(scope, ast.FunctionDef) else []
     is_own = name in {"self", "cls"} or name not in names
