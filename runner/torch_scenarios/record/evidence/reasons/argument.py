@@ -207,7 +207,7 @@ def find_tensor(
 
 
 def _find_decided(parted: DecidedParting, at: tuple[str, int], value: ast.expr) -> Reason | None:
-    """Return the `if` that ranks decided otherwise, and that set what a tensor's size depends on."""
+    """Return the `if` that ranks decided otherwise, and that sets what a size depends on."""
     held, chosen = tell_contents(parted, at, value)
     if not chosen:
         return None

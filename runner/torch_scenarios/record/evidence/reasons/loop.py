@@ -722,23 +722,30 @@ def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[i
     words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
     held, chosen = _tell_dealt(parted, decision)
     behind = chosen or held.partition(" comes from ")[2].rpartition(", and that from ")[2]
+    counted = Clause(words + list_times(counts) + (f"; {held}" if held else ""))
+    if decision.kind == "while":
+        at = decision.file, decision.line
+        return counted, _advise(decision.text, at, place, is_backward=False)
     fix = (
         f"give every rank the same number of turns of the loop at {place}"
         + (f": let {behind} give as many on every rank" if behind else "")
         + ", or let the ranks agree on a number of steps that each of them has data for."
     )
-    return Clause(words + list_times(counts) + (f"; {held}" if held else "")), fix
+    return counted, fix
 
 
 def _tell_dealt(parted: DecidedParting, decision: Decision) -> tuple[str, str]:
     """Return where what a loop goes through, or a loop around it, became different by rank.
 
-    A rank goes through the files that were dealt to it, where these are in an outer loop. The
-    second is the `if` behind it; both are empty where none is seen.
+    A rank goes through the files that were dealt to it, where these are in an outer loop. Of a
+    `while` it is what its condition reads. The second is the `if` behind it; both are empty where
+    none is seen.
     """
     source = script_at(decision.file)
-    if source is None or decision.kind != "for":
+    if source is None:
         return "", ""
+    if decision.kind == "while":
+        return tell_filled(parted, (decision.file, decision.line))
     names: set[str] = set()
     for node, _ in source.find_statements(decision.line):
         if not isinstance(node, ast.For):

@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.choice import (
     list_values,
     short,
 )
+from torch_scenarios.record.evidence.reasons.value_source import find_argument_of
 from torch_scenarios.record.evidence.script import (
     Script,
     end_of,
@@ -38,7 +39,6 @@ from torch_scenarios.record.evidence.script import (
     name_of,
     script_at,
 )
-from torch_scenarios.record.evidence.reasons.value_source import find_argument_of
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -142,8 +142,11 @@ def tell_contents(
         return "", ""
     decision = Decision(kind="for", file=file, line=line, text=source.text(line))
     calls, own = [each for each in ast.walk(read) if isinstance(each, ast.Call)], ""
+    loop = source.find_loop(line)
+    # what a `while` reads is set in its own lines too
+    last = end_of(loop) if isinstance(loop, ast.While) and loop.test is read else line
     for value in [*_list_read(read).values(), *calls]:
-        search = _Search(parted, decision, (source, value, line))
+        search = _Search(parted, decision, (source, value, last))
         found = search.tell_decision(without)
         if found:
             chosen = re.search(r", (?:under|past) (`.+?` \([^()]+\)), ", found)
