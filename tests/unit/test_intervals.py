@@ -63,10 +63,14 @@ def test_80_percent_of_what_is_measured_of_a_collective_for_the_first_time_is_in
 
 
 def test_80_percent_of_the_rows_that_nothing_knows_are_in_their_interval() -> None:
+    """Of ten logs, and rows of one log are inside together: so these bounds are wider than above.
+
+    Most of them have been seen since. What the first forecasts counted is in the page of costs.
+    """
     rows = list(held_out.rows())
     assert len(rows) > 50
     assert all(row.between for row in rows)
-    assert 0.75 <= np.mean([row.is_inside for row in rows]) <= 0.92
+    assert 0.75 <= np.mean([row.is_inside for row in rows]) <= 0.95
 
 
 def test_no_log_that_is_held_out_is_among_those_that_are_compared() -> None:

@@ -43,7 +43,13 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan as groups_of
 from torch_scenarios.model.traffic import EnterGroups
 from torch_scenarios.pipeline.attempts import analyse, weigh
-from torch_scenarios.pipeline.plan import TrainingPlan, plan, plan_lines, weigh_candidate
+from torch_scenarios.pipeline.plan import (
+    TrainingPlan,
+    _choose,
+    plan,
+    plan_lines,
+    weigh_candidate,
+)
 from torch_scenarios.reference.vector.footprint import footprint
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_V
 
@@ -626,6 +632,21 @@ def test_one_way_of_a_plan_fits_for_sure_where_one_does(tmp_path: Path) -> None:
     assert [step.verdict for step in found.steps] == ["TIGHT", "FITS"]
     quickest = plan(model, machine, 8, tmp_path, 1).steps
     assert [step.verdict for step in quickest] == ["TIGHT"]
+
+
+def test_ddp_does_not_take_the_place_of_the_way_that_fits_for_sure() -> None:
+    quick, next_one, last = (way(micro=each) for each in (1, 2, 4))
+    sure, slow, whole = way(micro=8), way(micro=16), way(replicas=4, zero=ZERO_0)
+    short = [quick, next_one, last, sure, slow, whole]
+    assert _choose(short, [sure, slow, whole], 4) == [quick, next_one, sure, whole]
+    assert _choose(short, [sure, slow, whole], 3) == [quick, sure, whole]
+    assert _choose(short, [sure, slow, whole], 2) == [quick, whole]
+    assert _choose(short, [quick, sure, whole], 2) == [quick, whole]
+    assert _choose(short, [sure, slow], 3) == [quick, next_one, sure]
+    assert _choose(short, [whole], 3) == [quick, next_one, whole]
+    assert _choose(short, [], 2) == [quick, next_one]
+    assert _choose(short, [sure, whole], 1) == [quick]
+    assert _choose([quick], [quick], 3) == [quick]
 
 
 def test_a_plan_begins_with_whether_the_model_fits(tmp_path: Path) -> None:

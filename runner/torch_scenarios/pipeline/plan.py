@@ -187,13 +187,7 @@ def plan(
     ranked = sorted(fitting, key=estimates.__getitem__)
     long = [way for way in ranked if way.is_long]
     short = [way for way in ranked if not way.is_long]
-    chosen = short[:most]
-    sure = [way for way in short if verdicts[way] == FITS]
-    if most > 1 and sure and sure[0] not in chosen:
-        chosen[-1] = sure[0]  # so that there is one whose memory is no question
-    whole = [way for way in sure if way.zero == ZERO_0]
-    if most > 1 and whole and not any(way.zero == ZERO_0 for way in chosen):
-        chosen[-1] = whole[0]  # who trains by DDP sees how far behind it is, or how near
+    chosen = _choose(short, [way for way in short if verdicts[way] == FITS], most)
     if not chosen and long:  # nothing else fits: the shortest of them is weighed
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
@@ -216,6 +210,24 @@ def plan(
         node=machine.node_ranks or 0,
         memory=machine.memory,
     )
+
+
+def _choose(short: list[Candidate], sure: list[Candidate], most: int) -> list[Candidate]:
+    """Return the first ways, the quickest that is sure to fit and one of DDP among them.
+
+    So there is one whose memory is no question, and who trains by DDP sees how far behind it is. Of
+    two ways the second is DDP's, where it is sure to fit: it is both.
+    """
+    kept = sure[:1] if most > 1 else []
+
+    def chosen() -> list[Candidate]:
+        first = [way for way in short if way not in kept][: most - len(kept)]
+        return [way for way in short if way in first or way in kept]
+
+    whole = [way for way in sure if way.zero == ZERO_0][:1]
+    if kept and whole and not any(way.zero == ZERO_0 for way in chosen()):
+        kept = [*kept, *whole][1 - most :]
+    return chosen()
 
 
 def _is_compared(machine: Topology) -> bool:
