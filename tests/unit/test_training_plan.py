@@ -45,7 +45,7 @@ from torch_scenarios.model.traffic import EnterGroups
 from torch_scenarios.pipeline.attempts import analyse, weigh
 from torch_scenarios.pipeline.plan import (
     TrainingPlan,
-    _choose,
+    choose_ways,
     plan,
     plan_lines,
     weigh_candidate,
@@ -638,15 +638,15 @@ def test_ddp_does_not_take_the_place_of_the_way_that_fits_for_sure() -> None:
     quick, next_one, last = (way(micro=each) for each in (1, 2, 4))
     sure, slow, whole = way(micro=8), way(micro=16), way(replicas=4, zero=ZERO_0)
     short = [quick, next_one, last, sure, slow, whole]
-    assert _choose(short, [sure, slow, whole], 4) == [quick, next_one, sure, whole]
-    assert _choose(short, [sure, slow, whole], 3) == [quick, sure, whole]
-    assert _choose(short, [sure, slow, whole], 2) == [quick, whole]
-    assert _choose(short, [quick, sure, whole], 2) == [quick, whole]
-    assert _choose(short, [sure, slow], 3) == [quick, next_one, sure]
-    assert _choose(short, [whole], 3) == [quick, next_one, whole]
-    assert _choose(short, [], 2) == [quick, next_one]
-    assert _choose(short, [sure, whole], 1) == [quick]
-    assert _choose([quick], [quick], 3) == [quick]
+    assert choose_ways(short, [sure, slow, whole], 4) == [quick, next_one, sure, whole]
+    assert choose_ways(short, [sure, slow, whole], 3) == [quick, sure, whole]
+    assert choose_ways(short, [sure, slow, whole], 2) == [quick, whole]
+    assert choose_ways(short, [quick, sure, whole], 2) == [quick, whole]
+    assert choose_ways(short, [sure, slow], 3) == [quick, next_one, sure]
+    assert choose_ways(short, [whole], 3) == [quick, next_one, whole]
+    assert choose_ways(short, [], 2) == [quick, next_one]
+    assert choose_ways(short, [sure, whole], 1) == [quick]
+    assert choose_ways([quick], [quick], 3) == [quick]
 
 
 def test_a_plan_begins_with_whether_the_model_fits(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def plan(
     ranked = sorted(fitting, key=estimates.__getitem__)
     long = [way for way in ranked if way.is_long]
     short = [way for way in ranked if not way.is_long]
-    chosen = _choose(short, [way for way in short if verdicts[way] == FITS], most)
+    chosen = choose_ways(short, [way for way in short if verdicts[way] == FITS], most)
     if not chosen and long:  # nothing else fits: the shortest of them is weighed
         chosen = [min(long, key=lambda way: way.turns)]
         long.remove(chosen[0])
@@ -212,7 +212,7 @@ def plan(
     )
 
 
-def _choose(short: list[Candidate], sure: list[Candidate], most: int) -> list[Candidate]:
+def choose_ways(short: list[Candidate], sure: list[Candidate], most: int) -> list[Candidate]:
     """Return the first ways, the quickest that is sure to fit and one of DDP among them.
 
     So there is one whose memory is no question, and who trains by DDP sees how far behind it is. Of
