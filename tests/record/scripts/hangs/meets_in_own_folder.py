@@ -1,7 +1,7 @@
 """Each rank makes a folder of its own for the file at which they are to meet.
 
 Ranks: 2
-Told: this comes from `folder = os.environ.get("JOB_DIR") or tempfile.mkdtemp()`
+Told: `folder = os.environ.get("JOB_DIR") or tempfile.mkdtemp()` (meets_in_own_folder.py:
 Told: fix: give every rank the same `init_method`
 """
 

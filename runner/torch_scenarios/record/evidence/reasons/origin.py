@@ -169,7 +169,9 @@ def _tell_origin(parted: DecidedParting, decision: Decision, own: Mapping[int, T
     wanted = _list_wanted(test, decision, own)
     for read in wanted:
         search = _Search(parted, decision, (source, read, decision.line))
-        found = search.tell_decision() or search.tell_place()
+        found = search.tell_decision(with_past=False)
+        if not found and not search.tell_decision():
+            found = search.tell_place()
         if not found:  # what decides how often, or whether, it is set
             search.follow_control()
             found = search.tell_decision() or search.tell_place()
@@ -407,11 +409,12 @@ class _Search:
             for file, at, _ in frames
         )
 
-    def tell_decision(self, without: Collection[int] = ()) -> str:
+    def tell_decision(self, without: Collection[int] = (), *, with_past: bool = True) -> str:
         """Return the `if` under which the value was set, and that ranks took otherwise before.
 
         Where there are several, it is the one in which ranks went different ways first. With
-        `without`, it is one that these ranks have not gone into.
+        `without`, it is one that these ranks have not gone into; `with_past` counts one that leads
+        past the line too.
         """
         found = [
             (since, is_past, order, script, at, each)
@@ -421,6 +424,7 @@ class _Search:
             if not any(self._apart[each][rank].yes for rank in without)
             if (since := self._find_first(each)) is not None
             for is_past in [each.file == script.file and each.line in past]
+            if with_past or not is_past
         ]
         if not found:
             return ""
