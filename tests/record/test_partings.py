@@ -3695,3 +3695,70 @@ def test_an_error_of_the_connection_in_a_thread_follows_from_what_led_ranks_apar
     }
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     assert "Connection closed" not in " ".join(each.words for each in found.notes)
+
+
+BLOCKS = """\
+def count_fitting(pool):
+    count = 0
+    for size in sizes:
+        if pool.free < size:
+            break
+        count += 1
+    return count
+def poll(pool):
+    if rank == 0 and sent:
+        pool.free += 1
+fitting = count_fitting(pool)
+if fitting == 0:
+    gather()
+reduce()
+"""
+
+
+def test_what_is_set_past_an_if_goes_by_the_if_around_what_that_one_reads(tmp_path: Path) -> None:
+    file = script(tmp_path, BLOCKS)
+    asks = replace(_if(file, 12, "fitting == 0"), names=("fitting",))
+    polls, fits = _if(file, 9, "rank == 0 and sent"), _if(file, 4, "pool.free < size")
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 14)),
+            call("gather" if rank else "all_reduce", place(file, 13 if rank else 14)),
+            ways=[
+                BranchTaken(before=1, decision=polls, yes=1 - rank, no=rank),
+                BranchTaken(before=1, decision=fits, yes=rank, no=2 * (1 - rank)),
+                BranchTaken(
+                    before=1, decision=asks, yes=rank, no=1 - rank, values=(str(2 * (1 - rank)),)
+                ),
+            ],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "`pool.free += 1` (train.py:10), under `if rank == 0 and sent` (train.py:9)" in told
+
+
+BATCHES = """\
+def push(hidden, mask):
+    batch_isend_irecv([P2POp(isend, hidden, 1), P2POp(isend, mask, 1)])
+def pull(mask, hidden):
+    batch_isend_irecv([P2POp(irecv, mask, 0), P2POp(irecv, hidden, 0)])
+"""
+
+
+@pytest.mark.parametrize("taken", [2, 1])
+def test_messages_in_another_order_are_told_where_their_receiver_dies_at_the_first(
+    tmp_path: Path, taken: int
+) -> None:
+    file = script(tmp_path, BATCHES)
+    sends = [call("send", place(file, 2), peer=1, rows=rows) for rows in (768, 24)]
+    takes = [call("recv", place(file, 4), peer=0, rows=rows) for rows in (24, 768)][:taken]
+    records = {0: record(0, *sends), 1: record(1, *takes)}
+    words = "rank 0 in `isend to 1` sends 768 elements; rank 1 in `irecv from 0` receives 24"
+    apart = finding("shape_mismatch", 0, 1, words=words)
+    reason = explain_message(apart, records, str(tmp_path))
+    told = reason[0].words if reason is not None else ""
+    assert "rank 0 sends 768 elements (train.py:2), then 24 elements (train.py:2)" in told
+    assert "meet in the order in which they are made" in told
+    assert "rank 1 receives 24 elements (train.py:4)" in told

@@ -26,12 +26,13 @@ def find_other_order(
 ) -> Reason | None:
     """Return that what two ranks send and receive fits in another order; None where it does not.
 
-    The first of each does not fit, and each of the two has a counterpart further on.
+    The first of each does not fit, and each of the two has a counterpart further on. One that
+    receives may have died in its first message, so that no other one is known of it.
     """
     sends, takes = sent[:MOST_AHEAD], taken[:MOST_AHEAD]
     send = next((each for each in sends[1:] if _kind(each) == _kind(takes[0])), None)
     take = next((each for each in takes[1:] if _kind(each) == _kind(sends[0])), None)
-    if take is None or send is None:
+    if send is None or (take is None and len(takes) > 1):
         return None
     source, target = ranks
     first, second = (
@@ -75,8 +76,10 @@ def _kind(call: RecordedCall) -> tuple[str | None, int]:
     return call.dtype, call.elements
 
 
-def _tell_order(does: str, one: RecordedCall, other: RecordedCall, folder: str) -> str:
+def _tell_order(does: str, one: RecordedCall, other: RecordedCall | None, folder: str) -> str:
     shown = [
-        f"{each.elements} elements ({short(each.choice_frames, folder)})" for each in (one, other)
+        f"{each.elements} elements ({short(each.choice_frames, folder)})"
+        for each in (one, other)
+        if each is not None
     ]
     return f"{does} {', then '.join(shown)}"
