@@ -107,6 +107,7 @@ def explain_message(
     return (
         find_caught(parted, whole=True)
         or find_same_order(parted, {rank: what for rank, _, what in answers})
+        or _find_way_past(finding, parted)
         or _find_past(finding, parted)
         or _loop(finding, parted, answers)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
@@ -389,6 +390,8 @@ def _loop(
         turns = {rank: each.yes for rank, each in own.items() if each.yes}
         if len(turns) < 2 or len(set(turns.values())) < 2:
             continue
+        if _has_begun_anew(parted, decision, own):
+            continue
         span = _span(decision.file, decision.line)
         body = (span[0] + 1, span[1]) if span is not None else (0, 0)  # a head may begin a batch
         if span is None or not any(_is_inside(each, decision.file, body) for each in frames):
@@ -416,6 +419,28 @@ def _loop(
     return None
 
 
+def _has_begun_anew(
+    parted: DecidedParting, loop: Decision, own: Mapping[int, Tally]
+) -> bool:
+    """Whether ranks have more turns of a loop since they are in it once more, after as many.
+
+    They come from the same calls again, which the others have not left: what they have not done
+    there is why.
+    """
+    span = _span(loop.file, loop.line)
+    first = min(own.values(), key=lambda each: (each.yes, each.no))
+    if span is None or not first.no or first.yes % first.no:
+        return False
+    whole = first.yes // first.no  # turns of one pass
+    ahead = {rank: each for rank, each in own.items() if each.yes > first.yes}
+    return all(
+        each.no > first.no
+        and whole * (each.no - 1) < each.yes <= whole * each.no
+        and _is_inside(parted.records[rank].items[-1].place.frames, loop.file, span)
+        for rank, each in ahead.items()
+    )
+
+
 def _tell_bound(loop: tuple[str, int], folder: str) -> str:
     """Return the line that sets how many turns a loop has, as it is shown; or nothing."""
     source = script_at(loop[0])
@@ -431,20 +456,45 @@ def _tell_bound(loop: tuple[str, int], folder: str) -> str:
 _ENTERS = re.compile(r"rank (\d+) waits in .*?for rank (\d+) to enter")
 
 
+def _list_absent(finding: Finding, parted: DecidedParting) -> list[tuple[int, int, Frames]]:
+    """Return who waits in a collective, for whom, and where, as the notes of a finding say it."""
+    found = []
+    for each in finding.notes:
+        for waiting, rank in _ENTERS.findall(f"{each.words} {each.rest}"):
+            record = parted.records.get(int(waiting))
+            if record is None or int(rank) not in parted.records or not record.items:
+                continue
+            places = [item.place for item in record.items[::-1]]
+            at = each.mark.at if each.mark is not None else ""
+            marked = (place.frames for place in places if place.short(parted.folder) == at)
+            found.append((int(waiting), int(rank), next(marked, places[0].frames)))
+    return found
+
+
+def _find_way_past(finding: Finding, parted: DecidedParting) -> Reason | None:
+    """Return the way out by which a rank alone has left before a collective where others wait.
+
+    It is in the function in which they communicate.
+    """
+    for waiting, rank, frames in _list_absent(finding, parted):
+        for file, line, _ in frames:
+            source = script_at(file)
+            scope = source.scope(line) if source is not None else None
+            if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            reason = _find_left(parted, waiting, rank, (file, scope.lineno, line - 1))
+            if reason is not None:
+                return reason
+    return None
+
+
 def _find_past(finding: Finding, parted: DecidedParting) -> Reason | None:
     """Return the loop or `if` around a collective in which one rank waits and another went past.
 
     It came there as often, and made fewer turns or took the other way: it will not come any more.
     """
-    pairs = [
-        (int(waiting), int(rank))
-        for each in finding.notes
-        for waiting, rank in _ENTERS.findall(f"{each.words} {each.rest}")
-    ]
     tallies = parted.tallies(whole=True)
-    for waiting, rank in pairs:
-        if not {waiting, rank} <= parted.records.keys() or not parted.records[waiting].items:
-            continue
+    for waiting, rank, _ in _list_absent(finding, parted):
         for file, line, _ in parted.records[waiting].items[-1].place.frames:
             source = script_at(file)
             for node, part in source.find_statements(line) if source is not None else ():
@@ -618,7 +668,8 @@ def _answer(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reaso
         since, call = own[-1]
         known = _find_branch(parted, rank, what, call.choice_frames, since=since)
         return (
-            known
+            _find_never_taken(parted, rank, what, since)
+            or known
             or _passed_by(parted, rank, what, waiting, since, call.choice_frames)
             or _skipped(parted, rank, what, call.choice_frames)
         )
@@ -759,6 +810,30 @@ def _find_branch(
                 return _report_branch(
                     parted, rank, what, ways[-1].decision, name, tally, again=again
                 )
+    return None
+
+
+def _find_never_taken(parted: DecidedParting, rank: int, what: str, since: int) -> Reason | None:
+    """Return the first `if` that a rank came to after a message, and under which it never sent.
+
+    One that asks for the rank deals the parts: its other part is the one of this rank.
+    """
+    tallies = parted.tallies(whole=True)
+    for way in parted.records[rank].ways:
+        source = script_at(way.decision.file)
+        node = source.condition(way.decision.line) if source is not None else None
+        if way.before <= since or way.decision.kind != "if" or source is None or node is None:
+            continue
+        tally = tallies.get(way.decision, {}).get(rank)
+        parts = [] if tally is None else [*_branches(node, tally.yes, tally.no)]
+        able = [part for part in parts if _CALLS[what].search(part[1])]
+        if not able:
+            continue
+        name, _, taken = able[0]
+        deals = source.names_rank(way.decision.line) or len(able) > 1
+        if taken or deals or tally is None:
+            return None  # the first one is the one that it takes at times
+        return _report_branch(parted, rank, what, way.decision, name, tally)
     return None
 
 
