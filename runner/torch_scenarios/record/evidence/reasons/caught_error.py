@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
@@ -172,15 +173,47 @@ def find_lost(parted: DecidedParting) -> Reason | None:
         return None
     lost = next(iter(failed.values()))
     raised = lost.raised_at.short(parted.folder)
-    words = (
+    ended = (
         f"{lost.words} ({raised}) has ended what a thread of {ranks_text([*failed])} does, "
-        f"{lost.name}; no thread asks for it, and the rank {_goes_on((0,))}"
+        f"{lost.name}"
     )
+    asked = _find_asked(parted)
+    if asked is not None:
+        place = parted.place(asked)
+        is_one = len(failed) == 1
+        verb = "goes into" if is_one else "go into"
+        if not parted.tallies(whole=False)[asked][next(iter(failed))].yes:
+            verb = "does not go into" if is_one else "do not go into"
+        words = f"{ended}; {ranks_text([*failed])} alone {verb} `{asked.text}` ({place})"
+        fix = (
+            f"let the ranks agree on that error (an `all_reduce` of a flag) before `{asked.text}` "
+            f"({place}) leads one of them another way."
+        )
+        return Clause(words), fix
+    words = f"{ended}; no thread asks for it, and the rank {_goes_on((0,))}"
     fix = (
         f"let the error at {raised} reach the main thread (`future.result()`), and let the ranks "
         "agree on it before they go on."
     )
     return Clause(words), fix
+
+
+#: what asks a task for the error that it has ended by
+_ASKS = re.compile(r"\.exception\((?:timeout=)?[\d.]*\)")
+
+
+def _find_asked(parted: DecidedParting) -> Decision | None:
+    """Return the `if` that ranks decide otherwise by the error for which they ask a task."""
+    for decision in parted.tallies(whole=False):
+        source = script_at(decision.file)
+        node = source.condition(decision.line) if source is not None else None
+        if decision.kind != "if" or source is None or node is None:
+            continue
+        reads = [each for each in ast.walk(node.test) if isinstance(each, ast.Name | ast.Attribute)]
+        set_by = [source.text(at) for each in reads if (at := source.assignment(each, node.lineno))]
+        if any(map(_ASKS.search, (ast.unparse(node.test), *set_by))):
+            return decision
+    return None
 
 
 def _goes_on(ranks: Sequence[int] | Mapping[int, object]) -> str:
