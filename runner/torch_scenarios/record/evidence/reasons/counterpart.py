@@ -42,6 +42,7 @@ from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
+from torch_scenarios.record.evidence.reasons.other_group import find_group_apart
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -58,7 +59,7 @@ _ANSWERS = (
     re.compile(r"rank (\d+) (?:sends|receives) .*?rank (\d+) never (send|receive)s"),
 )
 #: two messages without an end each: who makes it, how, and who should answer
-_LONELY = re.compile(r"rank (\d+) (sends to|receives from) rank (\d+) in")
+_LONELY = re.compile(r"rank (\d+) (sends to|receives from) rank (\d+)(?: on \S+)? in")
 #: the functions that do it, in a script and in a record
 _CALLS = {"send": re.compile(r"\bi?send\b"), "receive": re.compile(r"\bi?recv\b")}
 _OPERATIONS = {"send": "send", "receive": "recv"}
@@ -106,6 +107,7 @@ def explain_message(
     )
     return (
         find_caught(parted, whole=True)
+        or _find_groups_apart(parted, answers)
         or find_same_order(parted, {rank: what for rank, _, what in answers})
         or _find_way_past(finding, parted)
         or _find_past(finding, parted)
@@ -117,6 +119,23 @@ def explain_message(
         or next(filter(None, (_find_never_reached(parted, *each) for each in answers)), None)
         or _find_exit(parted, [rank for _, rank, _ in answers])
     )
+
+
+def _find_groups_apart(
+    parted: DecidedParting, answers: Sequence[tuple[int, int, str]]
+) -> Reason | None:
+    """Return the groups of a message that is sent on one and expected on another one alone."""
+    for waiting, rank, what in answers:
+        source, target = (waiting, rank) if what == "receive" else (rank, waiting)
+        sent = [each for _, each in _messages(parted, source, "send", target - source)]
+        taken = [each for _, each in _messages(parted, target, "receive", source - target)]
+        if {each.group_name for each in sent} & {each.group_name for each in taken}:
+            continue
+        if sent and taken:
+            reason = find_group_apart(parted, sent[0], taken[0], (source, target))
+            if reason is not None:
+                return reason
+    return None
 
 
 def _find_exit(parted: DecidedParting, ranks: Sequence[int]) -> Reason | None:

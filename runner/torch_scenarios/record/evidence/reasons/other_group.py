@@ -12,6 +12,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting, origin_o
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
+    Decision,
     RankRecord,
     RecordedCall,
 )
@@ -46,6 +47,65 @@ def find_other_group(
         return Clause(f"{order[0].words}; {clause.words}"), order[1]
     fix = f"pass the same group, by its role, on every rank at {place}."
     return clause, fix
+
+
+def find_group_apart(
+    parted: DecidedParting, send: RecordedCall, take: RecordedCall, ends: tuple[int, int]
+) -> Reason | None:
+    """Return the `if` by which two ranks choose the groups of a message, one another at each end.
+
+    `ends` are the rank that sends and the one that receives.
+    """
+    source, target = ends
+    made = [
+        origin_of(parted.records[rank], call)
+        for rank, call in ((source, send), (target, take))
+    ]
+    if send.group != take.group or made[0] == made[1] or None in made:
+        return None
+    names = [f" on `{each.variable}`" if each is not None and each.variable else "" for each in made]
+    places = [call.place.short(parted.folder) for call in (send, take)]
+    words = (
+        f"rank {source} sends{names[0]} ({places[0]}) what rank {target} expects{names[1]} "
+        f"({places[1]}): messages of two groups never meet"
+    )
+    fix = f"pass one group at both ends of a message: at {places[0]} and at {places[1]}."
+    for decision, own in parted.tallies(whole=True).items():
+        if decision.kind != "if" or not _chooses_group(decision, (send, take)):
+            continue
+        ranks = [rank for rank, each in own.items() if each.yes]
+        verb = "is true on"
+        place = parted.place(decision)
+        words += f"; `{decision.text}` ({place}), which chooses them, {verb} {ranks_text(ranks)}"
+        words += f" of {len(own)}"
+        break
+    return Clause(words), fix
+
+
+def _chooses_group(decision: Decision, calls: Sequence[RecordedCall]) -> bool:
+    """Whether an `if` is around what sets the groups of calls, or in a function that gives them."""
+    for call in calls:
+        file, line, _ = call.choice_frames[0]
+        source = script_at(file)
+        group = source.argument(line, {"group"}, {}) if source is not None else None
+        if source is None or group is None:
+            continue
+        for script, at in [(source, line), *source.traces(group, line, in_parts=True)]:
+            for node in ast.walk(script.tree):
+                if not isinstance(node, ast.Call) or node.lineno != at:
+                    continue
+                given = script.functions(name_of(node.func))
+                if any(
+                    each.file == decision.file and has_line(function, decision.line)
+                    for each, function in given
+                ):
+                    return True
+            if script.file == decision.file and any(
+                isinstance(node, ast.If) and node.test.lineno == decision.line
+                for node, _ in script.find_statements(at)
+            ):
+                return True
+    return False
 
 
 def find_own_order(frames: Frames, folder: str) -> Reason | None:
