@@ -40,7 +40,7 @@ OPEN = {
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
     *("task_waits_for_its_pool", "key_of_an_empty_shard"),
     *("locks_in_two_orders", "thread_that_announces_dies", "producer_returns_early"),
-    *("thread_waits_for_a_key", "key_of_some_epochs"),
+    *("thread_waits_for_a_key", "key_of_some_epochs", "pause_without_resume"),
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")
