@@ -438,9 +438,7 @@ def _loop(
     return None
 
 
-def _has_begun_anew(
-    parted: DecidedParting, loop: Decision, own: Mapping[int, Tally]
-) -> bool:
+def _has_begun_anew(parted: DecidedParting, loop: Decision, own: Mapping[int, Tally]) -> bool:
     """Whether ranks have more turns of a loop since they are in it once more, after as many.
 
     They come from the same calls again, which the others have not left: what they have not done

@@ -23,7 +23,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.error_source import find_source, tell_passed
 from torch_scenarios.record.evidence.reasons.given import tell_given
 from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import (
     Decision,
     RankRecord,
@@ -176,6 +176,9 @@ def _find_left(record: RankRecord, records: Mapping[int, RankRecord], folder: st
     """Return the ranks that have ended, and with them a store that this rank still asks."""
     if _GONE.search(record.error or "") is None:
         return None
+    host = _tell_host(record, folder)
+    if host is not None:
+        return host
     ended = [each for each in records.values() if each.ending == "ended" and each is not record]
     last = next((each.items[-1] for each in ended if each.items), None)
     if last is None:
@@ -191,6 +194,37 @@ def _find_left(record: RankRecord, records: Mapping[int, RankRecord], folder: st
         "the last of these calls, on every rank."
     )
     return Clause(words), fix
+
+
+def _tell_host(record: RankRecord, folder: str) -> Reason | None:
+    """Return the line that makes a store of the script's own which a rank still asks.
+
+    Its host has ended, or has left the function that holds the store.
+    """
+    for file, line, _ in record.raised_at.frames[:1]:
+        source = script_at(file)
+        for call in source.calls(line) if source is not None else ():
+            if source is None or not isinstance(call.func, ast.Attribute):
+                continue
+            made = [
+                (script, at)
+                for script, at in source.traces(call.func.value, line)
+                if any(name_of(each.func) == "TCPStore" for each in script.calls(at))
+            ]
+            for script, at in made[:1]:
+                host = script.argument(at, {"is_master"}, {"TCPStore": 3})
+                chosen = f", by `is_master={ast.unparse(host)}`," if host is not None else ""
+                place = short(((script.file, at, ""),), folder)
+                words = (
+                    f"the store is made at {place}: whoever hosts it{chosen} has let it go, while "
+                    f"rank {record.rank} still asks it"
+                )
+                fix = (
+                    f"let the rank that hosts the store ({place}) keep it until all are done with "
+                    "it: a `dist.barrier()` before the function ends that holds it."
+                )
+                return Clause(words), fix
+    return None
 
 
 #: calls that wait for a person at a terminal

@@ -58,12 +58,13 @@ def find_group_apart(
     """
     source, target = ends
     made = [
-        origin_of(parted.records[rank], call)
-        for rank, call in ((source, send), (target, take))
+        origin_of(parted.records[rank], call) for rank, call in ((source, send), (target, take))
     ]
     if send.group != take.group or made[0] == made[1] or None in made:
         return None
-    names = [f" on `{each.variable}`" if each is not None and each.variable else "" for each in made]
+    names = [
+        f" on `{each.variable}`" if each is not None and each.variable else "" for each in made
+    ]
     places = [call.place.short(parted.folder) for call in (send, take)]
     words = (
         f"rank {source} sends{names[0]} ({places[0]}) what rank {target} expects{names[1]} "
