@@ -45,7 +45,7 @@ def explain_left_out(
             raised = each.raised_at.short(folder)
             words = f"rank {rank} has caught {each.words} ({raised}) in `{each.decision.text}` "
             words += f"({place}), which leaves out `{ast.unparse(call)}` ({at})"
-            fix = f"fix: put `{ast.unparse(call)}` ({at}) into a `finally`: it is to come in any case."
+            fix = f"fix: put `{ast.unparse(call)}` ({at}) into a `finally`, where it always comes."
             return [words, fix]
     return []
 
