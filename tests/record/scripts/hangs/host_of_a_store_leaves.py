@@ -2,7 +2,7 @@
 
 Ranks: 2
 Told: the store is made at
-Told: whoever hosts it, by `is_master=rank == 0`, has let it go
+Told: the rank that hosts it, by `is_master=rank == 0`, has let it go
 """
 
 import os

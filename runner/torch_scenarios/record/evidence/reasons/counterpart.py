@@ -474,7 +474,7 @@ _ENTERS = re.compile(r"rank (\d+) waits in .*?for rank (\d+) to enter")
 
 
 def _list_absent(finding: Finding, parted: DecidedParting) -> list[tuple[int, int, Frames]]:
-    """Return who waits in a collective, for whom, and where, as the notes of a finding say it."""
+    """Return who waits in a collective, for which rank, and where, as a finding says it."""
     found = []
     for each in finding.notes:
         for waiting, rank in _ENTERS.findall(f"{each.words} {each.rest}"):
