@@ -30,8 +30,7 @@ def run() -> None:
         own.append(float(buffer.sum()))
     if rank == 0:
         dist.recv(torch.empty(2), src=peer)
-        return
-    if len(own) < NUMBER:  # cause # right: if own:
+    elif len(own) < NUMBER:  # cause # right: elif own:
         dist.send(kept, dst=peer)
 
 

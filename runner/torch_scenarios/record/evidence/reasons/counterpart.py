@@ -846,9 +846,10 @@ def _find_never_taken(parted: DecidedParting, rank: int, what: str, since: int) 
         able = [part for part in parts if _CALLS[what].search(part[1])]
         if not able:
             continue
-        name, _, taken = able[0]
-        deals = source.names_rank(way.decision.line) or len(able) > 1
-        if taken or deals or tally is None:
+        name, text, taken = able[0]
+        if source.names_rank(way.decision.line) or len(able) > 1 or (taken and "if " in text):
+            continue  # an inner one decides
+        if taken or tally is None:
             return None  # the first one is the one that it takes at times
         return _report_branch(parted, rank, what, way.decision, name, tally)
     return None
