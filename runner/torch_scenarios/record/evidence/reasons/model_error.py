@@ -216,8 +216,8 @@ def _tell_host(record: RankRecord, folder: str) -> Reason | None:
                 chosen = f", by `is_master={ast.unparse(host)}`," if host is not None else ""
                 place = short(((script.file, at, ""),), folder)
                 words = (
-                    f"the store is made at {place}: the rank that hosts it{chosen} has let it go, while "
-                    f"rank {record.rank} still asks it"
+                    f"the store is made at {place}: the rank that hosts it{chosen} has let it go, "
+                    f"while rank {record.rank} still asks it"
                 )
                 fix = (
                     f"let the rank that hosts the store ({place}) keep it until all are done with "
