@@ -722,16 +722,16 @@ def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[i
     words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
     held, chosen = _tell_dealt(parted, decision)
     behind = chosen or held.partition(" comes from ")[2].rpartition(", and that from ")[2]
-    counted = Clause(words + list_times(counts) + (f"; {held}" if held else ""))
+    clause = Clause(words + list_times(counts) + (f"; {held}" if held else ""))
     if decision.kind == "while":
         at = decision.file, decision.line
-        return counted, _advise(decision.text, at, place, is_backward=False)
+        return clause, _advise(decision.text, at, place, is_backward=False)
     fix = (
         f"give every rank the same number of turns of the loop at {place}"
         + (f": let {behind} give as many on every rank" if behind else "")
         + ", or let the ranks agree on a number of steps that each of them has data for."
     )
-    return counted, fix
+    return clause, fix
 
 
 def _tell_dealt(parted: DecidedParting, decision: Decision) -> tuple[str, str]:
