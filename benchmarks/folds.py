@@ -174,6 +174,12 @@ def fitted(rows: Sequence[MeasuredRow]) -> Constants:
     return best[1]
 
 
+@cache
+def _fitted_once(rows: tuple[MeasuredRow, ...]) -> Constants:
+    """Return the constants of rows: most kinds have the same rows whichever project is left out."""
+    return fitted(rows)
+
+
 def _errors(
     base: NDArray[np.float64],
     added: NDArray[np.float64],
@@ -217,7 +223,7 @@ def _part(
     by_kind: dict[str, list[MeasuredRow]] = {}
     for row in others:
         by_kind.setdefault(row.compared.kind, []).append(row)
-    known = {kind: fitted(each) for kind, each in by_kind.items()}
+    known = {kind: _fitted_once(tuple(each)) for kind, each in by_kind.items()}
     unseen = _median(list(known.values()))
     seen = [
         replace(row.compared, log_ratio=known[row.compared.kind].residual(row)) for row in others
