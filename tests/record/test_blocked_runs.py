@@ -127,6 +127,43 @@ def test_a_host_that_waits_for_its_device_is_outside_of_any_call(
     assert (ran.stuck, ran.timed_out) == (is_stuck, not is_stuck)
 
 
+@pytest.mark.parametrize("are_started", [False, True])
+def test_a_rank_that_is_not_started_yet_may_still_come_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, are_started: bool
+) -> None:
+    """On a busy machine rank 0 waits in `init_process_group` before rank 1 is forked."""
+    for name in ("AGAIN_S", "QUIET_S"):
+        monkeypatch.setattr(live, name, 0.2)
+    folder = recorded(tmp_path / "a", (), ())
+    (folder / "rank-00001.jsonl").unlink()
+    path = folder / "rank-00000.jsonl"
+    begin, *_ = path.read_text(encoding="utf-8").splitlines()
+    init = {"backend": "gloo", "address": "127.0.0.1", "method": "env", "rank": 0}
+    init |= {"world_size": 2, "port": 29500, "own": True}
+    over = subprocess.Popen([sys.executable, "-c", ""])
+    over.wait()
+
+    def start(_: RunOrder) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+        about = {**json.loads(begin), "pid": process.pid}
+        site = ["s", 0, "", [["train.py", 1, "dist.init_process_group('gloo')"]]]
+        waits = ["b", 0, "init_process_group", 0, 1, {"init": init, "thread": process.pid}]
+        lines = "".join(f"{json.dumps(each)}\n" for each in (about, site, waits))
+        path.write_text(lines, encoding="utf-8")
+        ranks = [{"rank": 0, "pid": process.pid}]
+        ranks += [{"rank": 1, "pid": over.pid}] * are_started
+        text = "".join(f"{json.dumps(each)}\n" for each in ({"launch": 1}, *ranks))
+        (folder / "launch.jsonl").write_text(text, encoding="utf-8")
+        return process
+
+    order = RunOrder(
+        command=("train.py",), folder=folder, world_size=2, ranks=(0, 1), max_seconds=4.0
+    )
+    questions = Questions(order, folder / "scenario.yaml", DEFAULT)
+    ran = live.run(order, questions, lambda _: None, start)
+    assert (ran.stuck, ran.timed_out) == (are_started, not are_started)
+
+
 @pytest.mark.parametrize("last", [ALL_REDUCE, BARRIER])
 def test_a_program_that_waits_for_ranks_of_which_none_lives_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[Any, ...]

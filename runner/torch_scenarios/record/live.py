@@ -703,6 +703,8 @@ class _Watch:
         of them blocked. A rank that computes may still do something else: then the proof is a
         notice alone.
         """
+        if not self._order.own_launcher and len(self._launch.pids) < len(self._order.ranks):
+            return "going"  # the others are not forked yet
         if not self._order.fake and self._waits_for_world():
             return "stuck"
         records = {} if self._order.fake else self._read()
