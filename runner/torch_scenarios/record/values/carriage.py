@@ -139,10 +139,10 @@ class _OwnFunctions:
         """Keep the function in whose forward a call takes an activation with a graph."""
         if name not in PARTING or not tensor.is_floating_point():
             return
-        found = _find_forward(frame, self._torch.autograd.function.BackwardCFunction)
-        if found is None or not _takes_activation(*found, tensor, self._torch.Tensor):
+        forward = _find_forward(frame, self._torch.autograd.function.BackwardCFunction)
+        if forward is None or not _takes_activation(forward, tensor, self._torch.Tensor):
             return
-        context, _ = found
+        context = _first_argument(forward)
         if self._looks[type(context)] < MOST_LOOKS and len(self._waiting) < MOST_KEPT:
             self._waiting.append((context, place, list(tensor.shape)))
 
@@ -862,21 +862,20 @@ def _is_in_function() -> bool:
     return False
 
 
-def _find_forward(frame: Any, kind: type) -> tuple[Any, Any] | None:
-    """Return the context of the autograd function in whose forward a call is made, and its frame.
+def _find_forward(frame: Any, kind: type) -> Any:
+    """Return the frame of the autograd function's forward in which a call is made, or None.
 
-    A forward's first argument is the context, of class `kind`; functions that it calls may have it
-    first as well. Who calls it is not asked: from torch 2.15 on that is no Python code.
+    Its first argument is the context, of class `kind`. Who calls it is not asked: from torch 2.15
+    on that is no Python code. The locals of other functions are not read: before Python 3.13 a
+    frame keeps alive what was read of it.
     """
-    context, forward = None, None
     for _ in range(MOST_FRAMES):
         if frame is None:
-            break
-        first = _first_argument(frame)
-        if isinstance(first, kind) and (context is None or first is context):
-            context, forward = first, frame
+            return None
+        if frame.f_code.co_name == "forward" and isinstance(_first_argument(frame), kind):
+            return frame
         frame = frame.f_back
-    return None if forward is None else (context, forward)
+    return None
 
 
 def _first_argument(frame: Any) -> Any:
@@ -885,14 +884,14 @@ def _first_argument(frame: Any) -> Any:
     return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
-def _takes_activation(context: Any, forward: Any, tensor: Any, kind: Any) -> bool:
+def _takes_activation(forward: Any, tensor: Any, kind: Any) -> bool:
     """Whether a call has an argument of a function's forward that a graph has computed.
 
     A copy of it has as many elements; a scale or a count that is computed from it has fewer.
     """
     names = forward.f_code.co_varnames[1 : forward.f_code.co_argcount]
     own = [forward.f_locals.get(each) for each in names]
-    return any(context.needs_input_grad) and any(
+    return any(_first_argument(forward).needs_input_grad) and any(
         isinstance(each, kind)
         and each.requires_grad
         and each.grad_fn is not None
