@@ -5,7 +5,7 @@ that presets are fitted by (a factor by algorithm, what a hop between nodes and 
 fitted anew to the rows of the others, and a kind of machine that no other project has measured gets
 the median of the other kinds' constants. It prints, for each project, how many of its rows are in
 the 80 % interval that the others give; then the same where all rows of a collective on a kind of
-machine are left out too, so that nobody has measured it there.
+machine are left out too, as if it were unmeasured there.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Fold(Struct, frozen=True, kw_only=True):
 
 
 class UnmeasuredCell(Struct, frozen=True, kw_only=True):
-    """A collective on a kind of machine that nobody has measured there, and rows of a project."""
+    """A collective that is left out on a kind of machine, and the rows of one project."""
 
     kind: str
     collective: str
@@ -207,13 +207,21 @@ def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRo
     left, seen = _part(others, [row for row in rows if row.compared.group == project])
     left += [row for row in tables if row.group == project]
     seen += [row for row in tables if row.group != project]
-    told: list[tuple[ComparedRow, bool, bool]] = []
+    asked, alike, inside = zip(*_judge(left, seen), strict=True)
+    return Fold(project=project, rows=asked, alike=alike, inside=inside)
+
+
+def _judge(
+    left: Sequence[ComparedRow], seen: Sequence[ComparedRow]
+) -> Iterator[tuple[ComparedRow, bool, bool]]:
+    """Yield the rows that have an interval by the seen ones.
+
+    With each, whether the interval is of machines alike, and whether the row is inside.
+    """
     for each in left:
         found = find_interval(seen, each.kind, each.collective, each.nodes, each.size)
         if found is not None:
-            told.append((each, found.alike, found.low <= exp(each.log_ratio) <= found.high))
-    asked, alike, inside = zip(*told, strict=True)
-    return Fold(project=project, rows=asked, alike=alike, inside=inside)
+            yield each, found.alike, found.low <= exp(each.log_ratio) <= found.high
 
 
 def _part(
@@ -265,14 +273,10 @@ def _unmeasured() -> Iterator[UnmeasuredCell]:
                 row for row in rows if not is_of(row.compared) and row.compared.group != project
             ]
             left, seen = _part(others, [row for row in own if row.compared.group == project])
-            inside = []
-            for each in left:
-                found = find_interval(seen, kind, collective, each.nodes, each.size)
-                if found is not None:
-                    inside.append(found.low <= exp(each.log_ratio) <= found.high)
+            inside = tuple(is_inside for _, _, is_inside in _judge(left, seen))
             if inside:
                 yield UnmeasuredCell(
-                    kind=kind, collective=collective, project=project, inside=tuple(inside)
+                    kind=kind, collective=collective, project=project, inside=inside
                 )
 
 
@@ -343,7 +347,7 @@ def main() -> None:
         )
     cells = unmeasured()
     for told, own in (
-        ("collectives that nobody measured there", cells),
+        ("collectives left out on a kind of machine", cells),
         ("of these all but all_reduce", [each for each in cells if each.collective != ALL_REDUCE]),
     ):
         inside, asked = (sum(f(each.inside) for each in own) for f in (sum, len))
