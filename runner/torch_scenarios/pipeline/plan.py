@@ -215,8 +215,8 @@ def plan(
 def choose_ways(short: list[Candidate], sure: list[Candidate], most: int) -> list[Candidate]:
     """Return the first ways, the quickest that is sure to fit and one of DDP among them.
 
-    So there is one whose memory is no question, and who trains by DDP sees how far behind it is. Of
-    two ways the second is DDP's, where it is sure to fit: it is both.
+    One of them fits whatever the memory's error is, and who trains by DDP sees how far behind DDP
+    is. Of two ways the second is DDP's, where that is sure to fit: it is both.
     """
     kept = sure[:1] if most > 1 else []
 
@@ -226,7 +226,7 @@ def choose_ways(short: list[Candidate], sure: list[Candidate], most: int) -> lis
 
     whole = [way for way in sure if way.zero == ZERO_0][:1]
     if kept and whole and not any(way.zero == ZERO_0 for way in chosen()):
-        kept = [*kept, *whole][1 - most :]
+        kept = [*kept, *whole][-(most - 1) :]
     return chosen()
 
 

@@ -677,7 +677,7 @@ def _find_join(start: JobStart, claim: Claim) -> Reason | None:
                 words = f"`{source.text(ends[0].lineno)}` ({at}) waits in each turn of "
                 words += f"`{source.text(loop.lineno)}` ({place}) for the process that was just "
                 words += "started, so that the next one is never started"
-                fix = f"start all processes first, and `join` them in a loop of its own ({at})."
+                fix = f"start all processes first, and `join` them in a second loop ({at})."
                 return Clause(words), fix
     return None
 

@@ -653,7 +653,7 @@ class Script:
     ) -> ast.expr | None:
         """Return what a call in a line passes by one of some names, or at its function's place."""
         for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Call) or not (has_line(node, line)):
+            if not isinstance(node, ast.Call) or not has_line(node, line):
                 continue
             for keyword in node.keywords:
                 if keyword.arg in names:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
-from torch_scenarios.record.evidence.reasons.origin import word_values
+from torch_scenarios.record.evidence.reasons.origin import SET_UNDER, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import CASE, end_of, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
-
-#: the `if` under which something was set that a condition reads, or past which it was
-_SET_UNDER = re.compile(r" (?:is set by|depends on) .*, (?:under|past) (`.+?` \([^()]+\)), ")
 
 
 def find_condition(
@@ -97,7 +93,7 @@ def _explain_decision(
         f"out of the condition, or decide it the same way on all ranks{unwrapped and '; '}"
         f"{unwrapped}."
     )
-    set_under = _SET_UNDER.search(values)
+    set_under = SET_UNDER.search(values)
     if set_under is not None:
         fix = (
             f"let all ranks take {set_under[1]} the same way, or send what it sets from one to "

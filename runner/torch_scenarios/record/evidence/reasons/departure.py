@@ -21,8 +21,8 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
-from torch_scenarios.record.evidence.reasons.left_out_wake import explain_left_out
 from torch_scenarios.record.evidence.reasons.loop import find_turns, loop_of
+from torch_scenarios.record.evidence.reasons.lost_wakeup import explain_lost_wakeup
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -231,9 +231,9 @@ def explain_idle(
     if any(OF_QUEUE in each for each in waits) and (item := explain_item(records, folder)):
         waits = [*(each for each in waits if not each.startswith("fix: ")), *item]
     if any(said in each for said in _OF_THREADS for each in waits) and (
-        left_out := explain_left_out(places, records, folder)
+        wakeup := explain_lost_wakeup(places, records, folder)
     ):
-        waits = [*(each for each in waits if not each.startswith("fix: ")), *left_out]
+        waits = [*(each for each in waits if not each.startswith("fix: ")), *wakeup]
     waits = [*_explain_staying(stacks, records, folder), *waits]
     lost = _explain_lost(records if keys else places, records, folder)
     if lost:  # what helps is there, and not where its rank waits

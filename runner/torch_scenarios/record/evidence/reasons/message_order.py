@@ -53,7 +53,7 @@ def find_other_order(
 
 
 def _find_chosen_order(call: RecordedCall, folder: str) -> Reason | None:
-    """Return the line by which each rank has an order of its own, of what a loop goes through."""
+    """Return the line by which ranks go through a loop in different orders."""
     frames = call.choice_frames
     loop = find_surrounding_loop(*frames[0][:2]) if frames else None
     if loop is None:

@@ -94,7 +94,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     return replace(finding, notes=notes)
 
 
-#: advice about a root that is no member of a group, and whose number inside of it was meant
+#: advice about a root outside of a group, where its number inside of the group was meant
 _OF_THE_GROUP = "for its rank "
 
 

@@ -64,6 +64,8 @@ _CHANGING = frozenset(
 )
 #: a line that keeps a parameter under its own name
 _KEEPS = re.compile(r"(?:self\.)?(\w+)(?:\s*:[^=]+)? = (\w+)")
+#: the words for an `if` under which a value was set, or past which it was
+SET_UNDER = re.compile(r"\b(?:is set by|depends on) .*?, (?:under|past) (`.+?` \([^()]+\)), ")
 #: characters of a line that is shown
 MOST_LINE = 100
 
@@ -149,7 +151,7 @@ def tell_contents(
         search = _Search(parted, decision, (source, value, last))
         found = search.tell_decision(without)
         if found:
-            chosen = re.search(r", (?:under|past) (`.+?` \([^()]+\)), ", found)
+            chosen = SET_UNDER.search(found)
             return f"`{ast.unparse(value)}` {found}", chosen[1] if chosen is not None else ""
         own = own or (f"`{ast.unparse(value)}` {place}" if (place := search.tell_place()) else "")
     return ("" if without else own), ""

@@ -71,15 +71,14 @@ def find_group_apart(
         f"({places[1]}): messages of two groups never meet"
     )
     fix = f"pass one group at both ends of a message: at {places[0]} and at {places[1]}."
-    for decision, own in parted.tallies(whole=True).items():
-        if decision.kind != "if" or not _chooses_group(decision, (send, take)):
-            continue
-        ranks = [rank for rank, each in own.items() if each.yes]
-        verb = "is true on"
-        place = parted.place(decision)
-        words += f"; `{decision.text}` ({place}), which chooses them, {verb} {ranks_text(ranks)}"
-        words += f" of {len(own)}"
-        break
+    tallies = parted.tallies(whole=True)
+    asked = (each for each in tallies if each.kind == "if")
+    chosen = next((each for each in asked if _chooses_group(each, (send, take))), None)
+    if chosen is not None:
+        own = tallies[chosen]
+        ranks = ranks_text([rank for rank, each in own.items() if each.yes])
+        words += f"; `{chosen.text}` ({parted.place(chosen)}), which chooses them, "
+        words += f"is true on {ranks} of {len(own)}"
     return Clause(words), fix
 
 

@@ -1,4 +1,4 @@
-"""An error that a rank has caught, and that leaves out what would wake a thread of its own."""
+"""A lost wakeup: an error that a rank catches leaves out what would wake one of its threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WAKES = frozenset(
 )
 
 
-def explain_left_out(
+def explain_lost_wakeup(
     ranks: Iterable[int], records: Mapping[int, RankRecord], folder: str
 ) -> list[str]:
     """Return the error by which a rank alone has not woken a thread, and what helps.
