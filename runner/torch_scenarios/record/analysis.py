@@ -27,6 +27,7 @@ from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, analyse_part, case_result
 from torch_scenarios.pipeline.results import Result
 from torch_scenarios.record.evidence.files import list_races
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
@@ -410,7 +411,7 @@ def _know_reducers(records: Mapping[int, RankRecord]) -> None:
     """
     for each in records.values():
         last = each.items[-1] if each.items else None
-        if each.truncated and isinstance(last, RecordedCall) and last.maker == "cc":
+        if each.truncated and isinstance(last, RecordedCall) and last.maker == Maker.CPP:
             each.inside = True
 
 

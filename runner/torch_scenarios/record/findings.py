@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.display import short
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
     MESSAGES,
@@ -239,7 +240,7 @@ def _tell_threads(record: RankRecord, folder: str) -> list[Clause]:
     last = {
         each.thread: each.place.short(folder)
         for each in record.calls
-        if each.group_name == group and each.maker != "bw"
+        if each.group_name == group and each.maker != Maker.BACKWARD
     }
     if len(last) < 2:
         return []
@@ -347,7 +348,7 @@ def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: 
     A rank that has made calls of both lines cannot be in one of two ways. Nor can one that is in
     `backward()`, or handles an error, while the others are not.
     """
-    if len({call.maker == "bw" for call in parting.calls.values()}) > 1:
+    if len({call.maker == Maker.BACKWARD for call in parting.calls.values()}) > 1:
         return True
     if _find_handled(parting):
         return True

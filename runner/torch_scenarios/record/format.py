@@ -103,6 +103,7 @@ from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.operations import C10D
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
 
 VERSION = 2
@@ -248,7 +249,7 @@ class RecordedCall(Struct, kw_only=True):
     peer: int | None = None
     tag: int = 0
     splits: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    maker: str = "py"
+    maker: str = Maker.PYTHON
     coalesced: bool = False
     completes: bool = False
     began_us: int = 0
@@ -862,8 +863,53 @@ class ImpossibleError(ValueError):
     """What a line of a record says, no program does; the message says why."""
 
 
-#: lines between which what is around them is next to each other
-_ASIDE = frozenset({*"sgkndpvtyijqomuhz", "unit", "buffers", "back"})
+#: what a line says, by the word that it begins with: most are a letter, as there are millions
+_LINES = {
+    "s": "place",
+    "g": "group",
+    "k": "call_kind",
+    "c": "call",
+    "n": "carried_name",
+    "r": "return",
+    "e": "error",
+    "w": "wait",
+    "x": "wait_end",
+    "f": "inquiry",
+    "d": "drop",
+    "p": "source",
+    "bw": "backward_pass",
+    "b": "blocking_call",
+    "be": "blocking_call_end",
+    "v": "decision",
+    "t": "branches",
+    "y": "caught_error",
+    "a": "file_change",
+    "l": "lost_thread",
+    "j": "handover",
+    "i": "wrapped_model",
+    "buffers": "buffers",
+    "unit": "unit",
+    "q": "kernels",
+    "kernel": "kernel_kind",
+    "o": "stream",
+    "m": "stream_event",
+    "u": "stream_wait",
+    "h": "host_wait",
+    "z": "memory",
+    "raise": "uncaught_error",
+    "exit": "exit_place",
+    "stay": "staying_thread",
+    "back": "spawn_end",
+    "end": "end",
+}
+#: what happens in a rank's program: where no such line is between two, they follow one another
+_IN_ORDER = frozenset(
+    {
+        *("call", "return", "error", "wait", "wait_end", "inquiry", "backward_pass"),
+        *("blocking_call", "blocking_call_end", "file_change", "lost_thread", "kernel_kind"),
+        *("uncaught_error", "exit_place", "staying_thread", "end"),
+    }
+)
 
 
 def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int, bool]]) -> str:
@@ -875,7 +921,7 @@ def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int,
     last: dict[str, RecordedCall] = {}
     races: dict[str, list[bool]] = {}
     for call in record.calls:
-        if call.maker == "bw":
+        if call.maker == Maker.BACKWARD:
             continue
         before = last.setdefault(call.group_name, call)
         last[call.group_name] = call
@@ -892,7 +938,7 @@ def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int,
                 record.racing = "" if all(found) else lines
             elif _has_racing_tasks(record, call.group_name, main, handed):
                 record.racing_group = call.group_name
-            elif before.maker != "py" or call.maker != "py":
+            elif before.maker != Maker.PYTHON or call.maker != Maker.PYTHON:
                 continue
             return (
                 f"several threads of a rank communicate in one group ({lines}): their order is the "
@@ -906,7 +952,9 @@ def _list_races(
     record: RankRecord, group: str, main: int, handed: Mapping[int, tuple[int, bool]]
 ) -> list[bool]:
     """Return of each call of another thread that the main one overtook whether it waits then."""
-    calls = [each for each in record.calls if each.group_name == group and each.maker != "bw"]
+    calls = [
+        each for each in record.calls if each.group_name == group and each.maker != Maker.BACKWARD
+    ]
     own = sorted(each.began_us for each in calls if each.thread == main)
     return [
         waits
@@ -964,25 +1012,23 @@ class _Reader:
         self._steps = 0
         #: calls that were asked whether they are over, and were
         self._asked: set[int] = set()
-        self._takes: dict[str, Callable[..., None]] = {
-            name.removeprefix("_take_"): getattr(self, name)
-            for name in dir(self)
-            if name.startswith("_take_")
+        self._takes: dict[str, tuple[Callable[..., None], str]] = {
+            word: (getattr(self, f"_take_{what}"), what) for word, what in _LINES.items()
         }
 
     def take(self, line: Any) -> None:
         """Take a line."""
-        kind = line[0]
-        self._takes[kind](*line[1:])
-        if kind not in _ASIDE:
-            self._before = (kind, line[1])
+        take, what = self._takes[line[0]]
+        take(*line[1:])
+        if what in _IN_ORDER:
+            self._before = (what, line[1])
 
-    def _take_s(self, number: int, api: str, frames: list[Any], via: str = "") -> None:
+    def _take_place(self, number: int, api: str, frames: list[Any], via: str = "") -> None:
         self._places[number] = ScriptPlace(
             frames=script_frames(frames), api=_show(api), via=_show(via)
         )
 
-    def _take_g(
+    def _take_group(
         self, number: int, name: str, ranks: list[int], described: str, backend: str
     ) -> None:
         members, world = tuple(map(int, ranks)), self.record.world_size
@@ -997,7 +1043,7 @@ class _Reader:
         self._asks_nccl |= "nccl" in kinds
         self.record.on_device |= not kinds <= _ON_HOST
 
-    def _take_v(
+    def _take_decision(
         self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
     ) -> None:
         ((file, line, text),) = script_frames([[file, line, text]])
@@ -1005,7 +1051,7 @@ class _Reader:
             kind=_show(kind), file=file, line=line, text=text, names=tuple(map(_show, names))
         )
 
-    def _take_t(self, ways: list[list[Any]]) -> None:
+    def _take_branches(self, ways: list[list[Any]]) -> None:
         record = self.record
         for number, yes, no, *values in ways:
             record.ways.append(
@@ -1023,7 +1069,7 @@ class _Reader:
         if len(record.ways) > MOST_WAYS:
             del record.ways[: MOST_WAYS // 2]
 
-    def _take_y(self, number: int, words: str, frames: list[Any]) -> None:
+    def _take_caught_error(self, number: int, words: str, frames: list[Any]) -> None:
         record = self.record
         record.caught.append(
             CaughtError(
@@ -1035,7 +1081,7 @@ class _Reader:
         )
         del record.caught[:-MOST_CAUGHT]
 
-    def _take_a(self, what: str, path: str, place: int, us: int = 0) -> None:
+    def _take_file_change(self, what: str, path: str, place: int, us: int = 0) -> None:
         record = self.record
         self.record.last_us = max(self.record.last_us, us)
         change = FileChange(
@@ -1044,7 +1090,7 @@ class _Reader:
         record.changes.append(change)
         del record.changes[:-MOST_CAUGHT]
 
-    def _take_l(self, name: str, words: str, frames: list[Any]) -> None:
+    def _take_lost_thread(self, name: str, words: str, frames: list[Any]) -> None:
         raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.lost.append(
             LostThread(
@@ -1056,15 +1102,15 @@ class _Reader:
         )
         del self.record.lost[:-MOST_CAUGHT]
 
-    def _take_stay(self, name: str, frames: list[Any]) -> None:
+    def _take_staying_thread(self, name: str, frames: list[Any]) -> None:
         started_at = ScriptPlace(frames=script_frames(frames))
         self.record.staying.append(StayingThread(name=_show(name), started_at=started_at))
         del self.record.staying[:-MOST_CAUGHT]
 
-    def _take_j(self, thread: int, us: int, waits: int) -> None:
+    def _take_handover(self, thread: int, us: int, waits: int) -> None:
         self._handed[int(thread)] = _read_count(us), bool(waits)
 
-    def _take_i(self, place: int, options: dict[str, Any]) -> None:
+    def _take_wrapped_model(self, place: int, options: dict[str, Any]) -> None:
         self.record.wrapped_models.append(
             WrappedModel(
                 options={_show(name): float(value) for name, value in options.items()},
@@ -1083,13 +1129,13 @@ class _Reader:
             shown = {_show(option): _show(value) for option, value in options.items()}
             self.record.units.setdefault(_show(name), shown)
 
-    def _take_k(self, number: int, *fields: Any) -> None:
+    def _take_call_kind(self, number: int, *fields: Any) -> None:
         self._kinds[number] = found = self._kind(*fields)
         handed = self._handed.pop(found["thread"], None)
         if handed is not None:
             self._handed_kinds[number] = handed
 
-    def _take_c(self, number: int, kind: int | str, us: int, *more: Any) -> None:
+    def _take_call(self, number: int, kind: int | str, us: int, *more: Any) -> None:
         """Take a line that begins a call: `["c", number, kind, us, ...]`.
 
         Version 2 writes each kind of call once, with all that is the same of it, and then its
@@ -1112,7 +1158,7 @@ class _Reader:
                 number=_read_count(number), began_us=int(us), **found
             )
             self._stray.add(number)
-            self._open.add(("c", number))
+            self._open.add(("call", number))
             return
         if batch is not None and found["place"].api != BATCH:
             batch = None  # that of `send_object_list` is its own affair
@@ -1130,15 +1176,15 @@ class _Reader:
             self._waiting[number] = us
         record, maker = self.record, call.maker
         record.handled = call.handled
-        if maker != "bw":
+        if maker != Maker.BACKWARD:
             self.threads.add(call.thread)
         record.items.append(call)
         if len(record.items) > MOST_CALLS:
             message = f"it has more than {MOST_CALLS} calls"
             raise ImpossibleError(message)
         self._calls[number] = call
-        self._open.add(("c", number))
-        if maker == "bw":
+        self._open.add(("call", number))
+        if maker == Maker.BACKWARD:
             self._backward.append(call)
         record.last_us = us
 
@@ -1180,7 +1226,7 @@ class _Reader:
             ),
             "maker": str(maker),
             "coalesced": "coalesced" in operation,
-            "completes": bool(awaited) or maker == "cc" or operation == "monitored_barrier_",
+            "completes": bool(awaited) or maker == Maker.CPP or operation == "monitored_barrier_",
             "waited": bool(awaited),
             "thread": int(thread),
             "handled": self._read_handled(more),
@@ -1191,28 +1237,28 @@ class _Reader:
         words, frames = more.get("handled", (None, ()))
         return None if words is None else (_show(words), ScriptPlace(frames=script_frames(frames)))
 
-    def _take_n(self, number: int, name: str) -> None:
+    def _take_carried_name(self, number: int, name: str) -> None:
         self._calls[number].carries = _show(name)
 
-    def _take_r(self, number: int, us: int) -> None:
+    def _take_return(self, number: int, us: int) -> None:
         call = self._calls[number]
         call.returned_us = us
-        self._open.discard(("c", number))
+        self._open.discard(("call", number))
         if call.completes:
             call.ended_us = us
         self.record.last_us = us
 
-    def _take_e(self, number: int, us: int, words: str) -> None:
+    def _take_error(self, number: int, us: int, words: str) -> None:
         call = self._calls[number]
         call.failed = _show(words)
-        self._open -= {("c", number), ("w", number)}
+        self._open -= {("call", number), ("wait", number)}
         self.record.last_us = us
 
-    def _take_w(self, number: int, us: int, ms: float = -1, place: int = -1) -> None:
+    def _take_wait(self, number: int, us: int, ms: float = -1, place: int = -1) -> None:
         call = self._calls[number]
         if ms >= 0:
             call.timeout_s, call.limited_at = float(ms) / 1000, self._places[place]
-        self._open.add(("w", number))
+        self._open.add(("wait", number))
         self.record.last_us = us
         if self._threaded and not call.completes:
             self._waiting[number] = us
@@ -1225,7 +1271,7 @@ class _Reader:
         if call.number in self._asked:  # whether it is over; then its wait is no second one
             self._asked.remove(call.number)
             return
-        if not call.waited and self._before == ("r", call.number) and call.batch is None:
+        if not call.waited and self._before == ("return", call.number) and call.batch is None:
             call.completes = call.waited = True
             return
         if not call.waited or call.operation in MESSAGES:
@@ -1234,11 +1280,11 @@ class _Reader:
             )
         call.waited = True
 
-    def _take_x(self, number: int, us: int) -> None:
+    def _take_wait_end(self, number: int, us: int) -> None:
         call = self._calls[number]
-        self._open.discard(("w", number))
+        self._open.discard(("wait", number))
         if call.returned_us is None:  # of a kind that is waited for at once
-            self._open.discard(("c", number))
+            self._open.discard(("call", number))
             call.returned_us = us
         if self._waiting.pop(number, None) is not None:
             self._end_overlap(call, us)
@@ -1255,21 +1301,21 @@ class _Reader:
                 RecordedWait(numbers=(call.number,), place=call.place, began_us=us)
             )
 
-    def _take_p(self, number: int, source: int) -> None:
+    def _take_source(self, number: int, source: int) -> None:
         call = self._calls[number]
         call.peer = _member(call.group, source)
 
-    def _take_f(self, number: int, us: int) -> None:
+    def _take_inquiry(self, number: int, us: int) -> None:
         call = self._calls[number]
         if not call.waited:
             self._await(call, us)
             self._asked.add(number)
         self.record.last_us = us
 
-    def _take_d(self, number: int) -> None:
+    def _take_drop(self, number: int) -> None:
         self._calls[number].dropped = True
 
-    def _take_bw(self, us: int) -> None:
+    def _take_backward_pass(self, us: int) -> None:
         waiting = [call for call in self._backward if not call.waited]
         self._backward.clear()
         for call in waiting:
@@ -1277,7 +1323,9 @@ class _Reader:
         _put_wait(self.record, waiting, us)
         self.record.last_us = us
 
-    def _take_b(self, number: int, what: str, place: int, us: int, more: dict[str, Any]) -> None:
+    def _take_blocking_call(
+        self, number: int, what: str, place: int, us: int, more: dict[str, Any]
+    ) -> None:
         ranks = more.get("ranks")
         found = BlockingCall(
             number=number,
@@ -1296,7 +1344,7 @@ class _Reader:
         self.record.leaving = bool(more.get("whole"))
         self.record.returned = False
         self._blocking[number] = found
-        self._open.add(("b", number))
+        self._open.add(("blocking_call", number))
         self.record.items.append(found)
         self.record.last_us = us
 
@@ -1311,20 +1359,22 @@ class _Reader:
         if 0 <= rank < world <= MOST_RANKS:
             record.rank, record.world_size = rank, world
 
-    def _take_back(self) -> None:
+    def _take_spawn_end(self) -> None:
         self.record.returned = True
 
-    def _take_exit(self, frames: list[Any]) -> None:
+    def _take_exit_place(self, frames: list[Any]) -> None:
         self.record.left_at = ScriptPlace(frames=script_frames(frames))
 
-    def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
+    def _take_blocking_call_end(
+        self, number: int, us: int, done: dict[str, Any], words: str | None
+    ) -> None:
         found = self._blocking[number]
         found.over, found.failed = words is None, None if words is None else _show(words)
         found.group = done.get("group")
         if isinstance(found.group, int) and found.timeout_s is not None:
             self.record.timeouts[found.group] = found.timeout_s
         self.record.leaving = False
-        self._open.discard(("b", number))
+        self._open.discard(("blocking_call", number))
         self.record.last_us = us
 
     def _lane(self, kind: str, **fields: Any) -> None:
@@ -1334,33 +1384,33 @@ class _Reader:
             message = f"it has more than {MOST_LANES} lines of streams"
             raise ImpossibleError(message)
 
-    def _take_q(self, us: float, host_us: float = 0.0) -> None:
+    def _take_kernels(self, us: float, host_us: float = 0.0) -> None:
         if not (0 <= float(us) < inf and 0 <= float(host_us) < inf):
             message = "kernels take a time that is not one"
             raise ImpossibleError(message)
         self._lane("kernels", us=float(us), host_us=float(host_us))
 
-    def _take_o(self, lane: int) -> None:
+    def _take_stream(self, lane: int) -> None:
         self._lane("on", lane=_read_count(lane))
 
-    def _take_m(self, mark: int, lane: int) -> None:
+    def _take_stream_event(self, mark: int, lane: int) -> None:
         self._lane("mark", mark=_read_count(mark), lane=_read_count(lane))
 
-    def _take_u(self, lane: int, mark: int) -> None:
+    def _take_stream_wait(self, lane: int, mark: int) -> None:
         self._lane("await", mark=_read_count(mark), lane=_read_count(lane))
 
-    def _take_h(self, place: int | None = None, is_all: int = 0) -> None:
+    def _take_host_wait(self, place: int | None = None, is_all: int = 0) -> None:
         known = ScriptPlace() if place is None else self._places[place]
         self._lane("host", place=known, all=is_all == 1)
 
-    def _take_kernel(self, kind: str) -> None:
+    def _take_kernel_kind(self, kind: str) -> None:
         if kind != CONVOLUTION:
             message = f"a kind of kernels is `{CONVOLUTION}`"
             raise ImpossibleError(message)
         if kind not in self.record.kernel_kinds:
             self.record.kernel_kinds.append(kind)
 
-    def _take_z(self, held: dict[str, int], is_step: int) -> None:
+    def _take_memory(self, held: dict[str, int], is_step: int) -> None:
         found = {_show(kind): _read_count(size) for kind, size in held.items()}
         # the first step has no state of an optimizer before its end
         is_more = self._steps < 2 or sum(found.values()) > sum(self.record.held.values())
@@ -1370,7 +1420,7 @@ class _Reader:
             self._steps += 1
             self._lane("step")
 
-    def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
+    def _take_uncaught_error(self, words: str, frames: list[Any], us: int) -> None:
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         is_own = names_dead_worker(str(words)[:MOST_CHARACTERS])
@@ -1393,7 +1443,8 @@ class _Reader:
         record.inside = bool(self._open) or bool(self._backward)
         record.backward = [call for call in self._backward if not call.waited]
         record.main_inside = any(
-            (self._blocking[number] if kind == "b" else self._calls[number]).thread == self._main
+            (self._blocking[number] if kind == "blocking_call" else self._calls[number]).thread
+            == self._main
             for kind, number in self._open
         )
         for number, us in list(self._waiting.items()):
@@ -1403,12 +1454,12 @@ class _Reader:
         alone = record.threaded and record.about.get("mode") == "fake"
         loosened = set()
         for call in self._calls.values():
-            if alone and call.thread != self._main and call.maker in {"py", "to"}:
+            if alone and call.thread != self._main and call.maker in {Maker.PYTHON, Maker.TORCH}:
                 call.completes, call.loose = False, True
                 loosened.add(call.number)
-            elif call.maker == "to" and not call.waited and not call.completes:
+            elif call.maker == Maker.TORCH and not call.waited and not call.completes:
                 call.loose = True
-            if call.maker == "fn" and not call.waited:
+            if call.maker == Maker.FUNCTIONAL and not call.waited:
                 call.completes = True
         if loosened:  # another thread waits for them, at a place that says nothing
             record.items = [

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.claim import make_environment
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.initialization import (
     PARENT_ERROR,
     find_waiting,
@@ -929,7 +930,7 @@ def _waits_in_reducer(record: RankRecord, pid: int) -> bool:
     over, and nothing of Python's is written until it is.
     """
     last = record.items[-1] if record.items else None
-    return isinstance(last, RecordedCall) and last.maker == "cc" and _wants_nothing(pid)
+    return isinstance(last, RecordedCall) and last.maker == Maker.CPP and _wants_nothing(pid)
 
 
 def _wants_nothing(pid: int) -> bool:

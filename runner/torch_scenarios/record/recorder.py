@@ -55,6 +55,7 @@ from torch_scenarios.record.evidence.claim import (
     watch_claims,
 )
 from torch_scenarios.record.evidence.frame import (
+    Maker,
     frame_of,
     handover_ns,
     handover_places,
@@ -124,17 +125,15 @@ class Sink:
 class CallSite:
     """A place that calls: its number, what makes the call, and the function of torch's Python.
 
-    `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
-    makes, `bw` for one of a backward pass, `fn` for a functional one, `cc` for one that C++ makes
-    and waits for. `function` is empty where no function of `torch.distributed` makes the call.
-    `is_own` says whether a file of the user's own is among the frames, `is_of_model` whether its
-    line speaks of parameters or gradients.
+    `function` is empty where no function of `torch.distributed` makes the call. `is_own` says
+    whether a file of the user's own is among the frames, `is_of_model` whether its line speaks of
+    parameters or gradients.
     """
 
     __slots__ = ("function", "is_of_model", "is_own", "maker", "number")
 
     def __init__(
-        self, number: int, maker: str, function: str, *, is_own: bool, is_of_model: bool = False
+        self, number: int, maker: Maker, function: str, *, is_own: bool, is_of_model: bool = False
     ) -> None:
         """Keep what is known of the place."""
         self.is_of_model = is_of_model
@@ -232,7 +231,7 @@ class Sites:
         if number is None:
             number = self._write(key, api, found, via)
         maker = _maker(inner, self._foreign)
-        line = linecache.getline(*found[0]) if found and maker == "py" else ""
+        line = linecache.getline(*found[0]) if found and maker == Maker.PYTHON else ""
         return CallSite(
             number,
             maker,
@@ -333,22 +332,23 @@ def _is_entry(frame: Any) -> bool:
     return frame.f_code is _BATCHING_CODE or frame.f_code.co_filename.endswith(_ENTRIES)
 
 
-def _maker(frame: Any, foreign: dict[str, bool]) -> str:
+def _maker(frame: Any, foreign: dict[str, bool]) -> Maker:
     frame = _find_caller(frame)
     if frame is None:
-        return "bw"
+        return Maker.BACKWARD
     file, name = frame.f_code.co_filename, frame.f_code.co_name
     if file.endswith("distributed_c10d.py"):
         while frame is not None and _is_entry(frame):
             frame = frame.f_back
-        return "to" if frame is not None and "/torch/" in frame.f_code.co_filename else "py"
+        by_torch = frame is not None and "/torch/" in frame.f_code.co_filename
+        return Maker.TORCH if by_torch else Maker.PYTHON
     if name == "_engine_run_backward":
-        return "bw"
+        return Maker.BACKWARD
     if file.endswith(("_functional_collectives.py", "_ops.py")) or "torchinductor" in file:
-        return "fn"
+        return Maker.FUNCTIONAL
     if file.startswith("<") or not foreign.get(file, False):
-        return "py"
-    return "cc" if "/torch/" in file else "py"
+        return Maker.PYTHON
+    return Maker.CPP if "/torch/" in file else Maker.PYTHON
 
 
 def leave_untraced(*modules: types.ModuleType) -> None:
@@ -383,7 +383,7 @@ def leave_untraced(*modules: types.ModuleType) -> None:
 #: what an operation returns where it returns more than its work
 _SEVERAL = (tuple, list)
 #: what makes calls whose work returns to Python
-_RETURNING = frozenset({"py", "to"})
+_RETURNING = frozenset({Maker.PYTHON, Maker.TORCH})
 #: functions of torch.distributed that wait for their work at once, whatever they pass
 _WAITING = frozenset({"send", "recv"})
 #: arguments by which a call says whether its work is returned, by version of torch
@@ -792,9 +792,9 @@ class Recorder:
         self._kinds.known[key] = found = 2 * kind + is_awaited
         return found
 
-    def _await_elsewhere(self, number: int, maker: str, args: tuple[Any, ...]) -> None:
+    def _await_elsewhere(self, number: int, maker: Maker, args: tuple[Any, ...]) -> None:
         """Know a call by its tensors, because its work does not return to Python."""
-        if maker == "bw":
+        if maker == Maker.BACKWARD:
             self._backward.add(number)
         for storage in _storages(args):
             self._storages[storage] = number

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.format import (
     CREATION,
     MESSAGES,
@@ -273,7 +274,15 @@ def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRec
     places = {(call.place.frames, call.place.via) for call in entered.values()}
     if len(places) < 2:
         return False
-    if len({(call.operation, call.dtype, call.maker == "bw") for call in entered.values()}) > 1:
+    if (
+        len(
+            {
+                (call.operation, call.dtype, call.maker == Maker.BACKWARD)
+                for call in entered.values()
+            }
+        )
+        > 1
+    ):
         return True
     return any(
         len(places & {(call.place.frames, call.place.via) for call in records[rank].calls}) > 1

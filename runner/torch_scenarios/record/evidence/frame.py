@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 #: frames of the user's own, the innermost first: their file and line
@@ -44,6 +45,21 @@ def frame_of(calls: int) -> Any:
         while frame.f_back is not None:
             frame = frame.f_back
         return frame
+
+
+class Maker(StrEnum):
+    """What makes a call that communicates, as its frames say and a record writes it."""
+
+    #: a line of the script, or of a package that is not torch: the work returns to Python
+    PYTHON = "py"
+    #: torch's own Python, by a function of `torch.distributed`
+    TORCH = "to"
+    #: a functional collective, as DTensor, tensor parallelism and compiled code make them
+    FUNCTIONAL = "fn"
+    #: a backward pass: the reducer of DDP, hooks of FSDP
+    BACKWARD = "bw"
+    #: C++ of torch, which waits for it at once, as the constructor of DDP does
+    CPP = "cc"
 
 
 class _Here(threading.local):

@@ -27,6 +27,7 @@ from torch_scenarios.record.evidence.divergence import (
     parting_of,
 )
 from torch_scenarios.record.evidence.files import explain_file, tell_race
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
@@ -379,7 +380,9 @@ def _explain_model(
     """Return what differs in the models that DDP or FSDP was given, or in how they were."""
     calls = parting.calls.values() if parting is not None else ()
     makers = {each.maker for each in calls if isinstance(each, RecordedCall)}
-    if finding.diagnosis == "shape_mismatch" and makers == {"cc"}:  # at the construction of DDP
+    if finding.diagnosis == "shape_mismatch" and makers == {
+        Maker.CPP
+    }:  # at the construction of DDP
         buffers = find_buffers(records, folder)
         if buffers is not None:
             return buffers
@@ -390,7 +393,7 @@ def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> 
     """Whether torch's own code makes the calls at which ranks part, or differ in one line."""
     found = parting or find_difference(records)
     calls = found.calls.values() if found is not None else ()
-    return any(isinstance(each, RecordedCall) and each.maker != "py" for each in calls)
+    return any(isinstance(each, RecordedCall) and each.maker != Maker.PYTHON for each in calls)
 
 
 def _leave_out_results(

@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
@@ -765,10 +766,6 @@ def _explain_order(
     return Clause(words), fix
 
 
-#: who makes the calls of layers: torch's functional collectives
-_OF_LAYERS = "fn"
-
-
 def find_forward_input(parting: Parting, folder: str) -> Reason | None:
     """Return what a line gives to a model whose layers ranks share; None where that is not seen.
 
@@ -777,7 +774,11 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
     """
     frames = next((at for _, at in parting.sides), ())
     calls = [each for each in parting.calls.values() if isinstance(each, RecordedCall)]
-    if len(parting.sides) != 1 or not calls or any(each.maker != _OF_LAYERS for each in calls):
+    if (
+        len(parting.sides) != 1
+        or not calls
+        or any(each.maker != Maker.FUNCTIONAL for each in calls)
+    ):
         return None
     for file, line, _ in frames:
         source = script_at(file)

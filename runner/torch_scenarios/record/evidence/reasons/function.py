@@ -12,6 +12,7 @@ from itertools import pairwise
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
@@ -215,7 +216,7 @@ def _list_given_away(
     """
     made = parted.parting.calls.get(rank)
     source = script_at(frames[0][0]) if frames else None
-    if source is None or not isinstance(made, RecordedCall) or made.maker != "py":
+    if source is None or not isinstance(made, RecordedCall) or made.maker != Maker.PYTHON:
         return
     first, last = source.span(frames[0][1])
     texts = [source.text(line) for line in range(first, last + 1) if source.has(line)]

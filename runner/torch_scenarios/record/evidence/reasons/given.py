@@ -21,6 +21,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import values_text
@@ -417,6 +418,6 @@ def _prepares(decision: Decision) -> bool:
 def _is_in_framework(parted: DecidedParting) -> bool:
     """Whether a framework, or torch itself, makes a call at which ranks part."""
     return any(
-        each.place.via or (isinstance(each, RecordedCall) and each.maker != "py")
+        each.place.via or (isinstance(each, RecordedCall) and each.maker != Maker.PYTHON)
         for each in parted.parting.calls.values()
     )

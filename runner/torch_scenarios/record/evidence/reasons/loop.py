@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.left_out import tell_left_out
@@ -91,8 +92,8 @@ def _tell_longer(
     """Return that a loop has more turns on some ranks, with what sets them, and what mends it."""
     (text, line, file), (call, where) = loop, made
     place = short(((file, line, ""),), parted.folder)
-    is_backward = call.maker in {"bw", "cc"}
-    what = "backward passes" if call.maker == "bw" else f"calls of {where}"
+    is_backward = call.maker in {Maker.BACKWARD, Maker.CPP}
+    what = "backward passes" if call.maker == Maker.BACKWARD else f"calls of {where}"
     what = "turns" if is_outer else what
     before, decided = _tell_before(parted, file, line)
     is_set_there = decided is not None and _is_set_under(decided, (file, line))
@@ -322,7 +323,7 @@ def _explain_join(
     named = {
         _name_call(call): call
         for call in reversed(calls)
-        if call.maker not in {"bw", "cc"}
+        if call.maker not in {Maker.BACKWARD, Maker.CPP}
         and any(
             each == file and span[0] < number <= span[1] for each, number, _ in call.place.frames
         )
@@ -560,8 +561,8 @@ def count_passes(
             is_open = is_open and not isinstance(item, RecordedWait)
             continue
         if item.place.frames == frames and item.maker == maker:
-            count += not (is_open and item.maker == "bw")
-            is_open = item.maker == "bw" and not item.completes
+            count += not (is_open and item.maker == Maker.BACKWARD)
+            is_open = item.maker == Maker.BACKWARD and not item.completes
         if item is until:
             break
     return count
@@ -966,7 +967,9 @@ def tell_progress(parted: DecidedParting) -> list[Clause]:
     places = dict.fromkeys((each.place.frames, each.maker, each.operation) for each in calls)
     found: dict[tuple[Frames, str], dict[int, int]] = {}
     for frames, maker, operation in places:  # a line that other lines come to is one line
-        own = found.setdefault((frames[:1], "backward" if maker == "bw" else operation), {})
+        own = found.setdefault(
+            (frames[:1], "backward" if maker == Maker.BACKWARD else operation), {}
+        )
         for rank in parted.ranks:
             passes = count_passes(parted.records[rank], frames, maker, None)
             own[rank] = own.get(rank, 0) + passes

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.decision import SWITCHED, SWITCHES
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall
@@ -96,7 +97,9 @@ def find_flag(parted: DecidedParting) -> Reason | None:
     so does ``model.require_backward_grad_sync = is_last`` of DDP.
     """
     calls = parted.parting.calls.values()
-    if not any(e.place.via or (isinstance(e, RecordedCall) and e.maker != "py") for e in calls):
+    if not any(
+        e.place.via or (isinstance(e, RecordedCall) and e.maker != Maker.PYTHON) for e in calls
+    ):
         return None
     for decision in parted.tallies(whole=True, alike=True):
         if decision.kind != "flag":

@@ -8,6 +8,7 @@ import re
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
@@ -93,7 +94,7 @@ def advise_unwrapped(parted: DecidedParting) -> str:
         if source is None or not isinstance(call, RecordedCall) or call.place.via:
             continue
         called = source.called(frames[0][1])
-        if (call.maker, call.operation) == ("cc", "broadcast") and not called & _DDP:
+        if (call.maker, call.operation) == (Maker.CPP, "broadcast") and not called & _DDP:
             where = short(frames, parted.folder)
             return f"or call the `.module` of what DDP wraps at {where}, which sends no buffers"
     return ""

@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
     times,
 )
+from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.caller import ends_early
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
@@ -329,7 +330,9 @@ def _find_call_inside(decision: Decision, records: Mapping[int, RankRecord]) -> 
     if source is None or not isinstance(node, ast.If):
         return 0
     calls = [call for record in records.values() for call in record.calls]
-    by = _COMMUNICATING | ({"backward"} if any(each.maker == "bw" for each in calls) else set())
+    by = _COMMUNICATING | (
+        {"backward"} if any(each.maker == Maker.BACKWARD for each in calls) else set()
+    )
     seen = {at for call in calls for path, at, _ in call.place.frames if path == decision.file}
     for part in (node.body, node.orelse):
         for each in (
