@@ -406,6 +406,7 @@ def test_what_led_to_an_error_of_a_framework_comes_before_what_ranks_were_given(
     assert "mkdtemp" not in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -501,7 +502,7 @@ mp.start_processes(work, args=(PORT,), nprocs=2, start_method="fork")
 """
 
 
-@pytest.mark.parametrize("is_wrong", [True, False])
+@pytest.mark.parametrize("is_wrong", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_script_that_another_program_runs_has_its_if(tmp_path: Path, *, is_wrong: bool) -> None:
     (tmp_path / "ipython").write_text(HOST, encoding="utf-8")
     with socket.socket() as free:

@@ -539,7 +539,9 @@ def test_a_program_holds_what_its_way_was_chosen_for(asked: Candidate, tmp_path:
 @pytest.mark.parametrize(
     ("gpus", "quick"),
     [
-        (64, way(shards=32, tensor=2, turns=16, recompute=SOME)),
+        pytest.param(
+            *(64, way(shards=32, tensor=2, turns=16, recompute=SOME)), marks=pytest.mark.nightly
+        ),
         (512, way(shards=256, tensor=2, turns=2, recompute=SOME)),
     ],
 )
