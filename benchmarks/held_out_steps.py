@@ -73,7 +73,12 @@ def read_row(
         products=row.get("products", "bfloat16"),
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
-    changed = {name: row[name] for name in ("sequence", "recomputed_blocks") if name in row}
+    stated = ("sequence", "recomputed_blocks", "recomputed_operations")
+    changed: dict[str, Any] = {
+        name: tuple(row[name]) if isinstance(row[name], list) else row[name]
+        for name in stated
+        if name in row
+    }
     return Decoder(batch=batch, **{**models[row["model"]], **changed, **code}), way
 
 

@@ -379,7 +379,7 @@ def tokens_by_megatron(layers: int, hidden: int, tflops: float) -> float:
 
 
 def step(
-    machine: str, model: Mapping[str, int], batch: int, measured: Mapping[str, float], **way: Any
+    machine: str, model: Mapping[str, Any], batch: int, measured: Mapping[str, float], **way: Any
 ) -> PublishedStep:
     """Return a row; what a way does not say is 1, or NOTHING."""
     plain = dict.fromkeys(("stages", "parts", "replicas", "shards", "tensor", "micro"), 1)

@@ -251,7 +251,7 @@ def plan_case(case: dict[str, Any]) -> float:
     sizes = {**PLAIN, **case}
     ranks = sizes["replicas"] * sizes["shards"]
     names = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary", "sequence", "experts")
-    code: dict[str, int] = {}
+    code: dict[str, Any] = {}
     for flag in sizes.get("flags", ()):
         code |= FLAGS[flag]
     model = Decoder(

@@ -27,6 +27,7 @@ from torch_scenarios.cost.candidates import (
     ZERO_3,
     Candidate,
     Decoder,
+    read_decoder,
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import forecast, microseconds
@@ -294,6 +295,37 @@ def test_a_model_may_recompute_some_of_its_blocks() -> None:
     assert whole < some
 
 
+def test_a_model_says_which_operations_are_computed_anew() -> None:
+    """As MaxText does the products of the network; unless stated it is every second product."""
+    sizes = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "sequence": 8192}
+    model = replace(TINY, **sizes)
+    asked = way(shards=4, turns=1, recompute="some")
+    every_second = replace(model, recomputed_operations=("keys", "output", "up"))
+    assert model.load(asked, gpu()) == every_second.load(asked, gpu())
+    network = replace(model, recomputed_operations=("gate", "up"))
+    attention = replace(model, recomputed_operations=("attention",))
+    whole, some = (model.load(each, gpu()) for each in (way(shards=4, turns=1), asked))
+    one, other = (each.load(asked, gpu()) for each in (network, attention))
+    assert one.backwards != other.backwards
+    assert whole.backwards < min(one.backwards, other.backwards, some.backwards)
+    kept = replace(model, recomputed_operations=("gate", "up", "down"))
+    assert kept.load(asked, gpu()).backwards == one.backwards  # nothing needs what `down` gives
+    assert kept.load(asked, gpu()).activations < one.activations < other.activations
+
+
+def test_a_list_of_operations_that_a_block_has_not_is_refused(tmp_path: Path) -> None:
+    names = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary", "sequence", "batch")
+    sizes = "".join(f"{name}: 8\n" for name in names)
+    path = tmp_path / "model.yaml"
+    for words in ("gate", "[gate, gate]", "[wi]", "[]"):
+        path.write_text(f"{sizes}recomputed_operations: {words}\n", encoding="utf-8")
+        with pytest.raises(ScenarioError) as error:
+            read_decoder(path)
+        assert "is a list of some of queries, keys" in error.value.problems[0].message
+    path.write_text(f"{sizes}recomputed_operations: [gate, up]\n", encoding="utf-8")
+    assert read_decoder(path).recomputed_operations == ("gate", "up")
+
+
 def test_what_the_code_of_a_model_holds_may_be_stated() -> None:
     """As NVIDIA's AutoModel and Megatron-Bridge have it in their recipes: see the next test."""
     tiny, mixed = (replace(each, sequence=4096, vocabulary=4096) for each in (TINY, MIXED))
@@ -438,7 +470,10 @@ def test_products_in_float8_are_quicker_and_cast(tmp_path: Path) -> None:
 def test_parts_leave_stages_idle_for_less_and_keep_more() -> None:
     plain, parted = way(stages=4, turns=8), way(stages=4, parts=2, turns=8)
     model, times = replace(TINY, layers=8), CollectiveTimes(topology(MACHINE), 4)
-    assert model.estimate_us(parted, gpu(), times) < model.estimate_us(plain, gpu(), times)
+    quick, slow = (
+        model.estimate_us(each, model.load(each, gpu()), times) for each in (parted, plain)
+    )
+    assert quick < slow
     assert model.load(parted, gpu()).activations > model.load(plain, gpu()).activations
     assert [plain.count_microbatches(stage) for stage in range(4)] == [4, 3, 2, 1]
     assert [parted.count_microbatches(stage) for stage in range(4)] == [11, 9, 7, 5]
@@ -480,7 +515,8 @@ def test_bubbles_are_those_that_were_published(
     took = found.forecast
     assert took.exposure / took.time == pytest.approx(published, abs=0.025)
     assert found.bubble_us / took.time == pytest.approx(published, abs=0.03)
-    assert model.estimate_us(asked, machine.gpu, CollectiveTimes(machine, stages)) == (
+    load = model.load(asked, machine.gpu)
+    assert model.estimate_us(asked, load, CollectiveTimes(machine, stages)) == (
         pytest.approx(took.time, rel=0.03)
     )
 
@@ -557,7 +593,8 @@ def test_the_quickest_way_is_among_the_first_by_estimate(gpus: int, quick: Candi
         for each in model.candidates(machine, gpus)
         if not each.is_long and model.load(each, gpu()).held <= machine.memory
     ]
-    first = sorted(ways, key=lambda each: model.estimate_us(each, gpu(), times))[:3]
+    loads = {each: model.load(each, gpu()) for each in ways}
+    first = sorted(ways, key=lambda each: model.estimate_us(each, loads[each], times))[:3]
     assert quick in first
 
 
@@ -820,7 +857,7 @@ MEGATRON: tuple[tuple[dict[str, int], dict[str, int], float, float], ...] = (
 
 @pytest.mark.parametrize(("sizes", "sides", "between", "most"), MEGATRON)
 def test_what_megatron_allocates_on_its_last_stage_is_within_5_percent(
-    sizes: dict[str, int], sides: dict[str, int], between: float, most: float
+    sizes: dict[str, Any], sides: dict[str, int], between: float, most: float
 ) -> None:
     model = Decoder(kv_heads=8, logit_bytes=8, expert_rows=1, **sizes)
     asked = way(**sides)
@@ -849,7 +886,7 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
     found = plan(model, machine, 8, tmp_path, 1)
     times = CollectiveTimes(machine, 8)
     long = [each for each in model.candidates(machine, 8) if each.is_long]
-    quickest = min(long, key=lambda each: model.estimate_us(each, gpu(), times))
+    quickest = min(long, key=lambda each: model.estimate_us(each, model.load(each, gpu()), times))
     told = "\n".join(plan_lines(model, found)).partition("proved and weighed\n")[2]
     assert told.startswith(
         f"{len(long)} pipelines fit that were not weighed, of more than {MOST_TURNS}"

@@ -65,9 +65,10 @@ def plan(**options: Any) -> None:
     batch (sequences of all ranks together). It may have head (features of each head), experts, how
     many are active for a token, and how many are shared by all. It may state what the code that
     trains it holds: weight_bytes, gradient_bytes and average_bytes of a parameter, logit_bytes of
-    a logit, expert_rows, gated_rows and whole_rows of a token, float8_inputs, matrix; and of how
-    many recomputed_blocks a way that recomputes does so. Each way that is shown is a scenario with
-    real sizes, which `scenario cost` weighs in full.
+    a logit, expert_rows, gated_rows and whole_rows of a token, float8_inputs, matrix; of how many
+    recomputed_blocks a way that recomputes does so, and of which recomputed_operations where it is
+    some of a block. Each way that is shown is a scenario with real sizes, which `scenario cost`
+    weighs in full.
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """

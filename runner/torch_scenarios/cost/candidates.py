@@ -34,17 +34,20 @@ What is trained with decides the rest, and a model may state it (`RECIPE`): aver
 in bfloat16, a loss that makes no logits of float32, products that keep what goes into them in
 float8. What it does not state is taken as torch does it by default, which is the most;
 `hold_least` is the same with the least that a published recipe has, and between both is a step.
-What is recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a
-block keeps what attention gives and every second product.
+What is recomputed is nothing, all of a block, or *some* of it: the operations that a model states.
+Where it states none, a block keeps what attention gives and every second product, as torchtitan's
+default does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from math import ceil
+from operator import sub
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,7 +78,8 @@ from torch_scenarios.files import read_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.traffic import Enter
 from torch_scenarios.source.tree import Mapping as Node
-from torch_scenarios.source.tree import key_text, read_tree
+from torch_scenarios.source.tree import Scalar, key_text, read_tree
+from torch_scenarios.source.tree import Sequence as Items
 from torch_scenarios.strategies.pipeline import INTERLEAVED, ZERO_BUBBLE_V
 
 #: what a model may state of the code that it is trained with: how it is taken where it is not
@@ -113,7 +117,15 @@ BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds
 STARTED, STARTED_BACKWARD = (72, 21), (105, 35)
 #: what a model need not state
-OPTIONAL = ("head", "experts", "active", "shared", "matrix", "recomputed_blocks", *RECIPE)
+OPTIONAL = (
+    *("head", "experts", "active", "shared", "matrix"),
+    *("recomputed_blocks", "recomputed_operations"),
+    *RECIPE,
+)
+#: operations of a block, and those that are computed anew where *some* is and a model states none:
+#: every second product, as torchtitan does
+OPERATIONS = ("queries", "keys", "values", "attention", "output", "gate", "up", "down")
+EVERY_SECOND = ("keys", "output", "up")
 #: dtypes by the bytes of an element, and what a model may state
 DTYPES = {2: "bfloat16", 4: "float32"}
 STATED = {
@@ -166,8 +178,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
     `head` are the features of a head (0: as many as divide `hidden`). Of `experts`, each as wide as
     `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
     `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused. A way that
-    computes anew does so in so many `recomputed_blocks` (0: in all). What is in RECIPE is None
-    where it is not stated.
+    computes anew does so in so many `recomputed_blocks` (0: in all); where it does so of *some* of
+    a block, it is of these `recomputed_operations`. What is in RECIPE is None where it is not
+    stated.
     """
 
     layers: int
@@ -184,6 +197,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     shared: int = 0
     matrix: int = 0
     recomputed_blocks: int = 0
+    recomputed_operations: tuple[str, ...] = EVERY_SECOND
     weight_bytes: int | None = None
     gradient_bytes: int | None = None
     average_bytes: int | None = None
@@ -327,14 +341,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def blocks_of(self, way: Candidate, part: int) -> int:
         """Return the blocks of a part of a pipeline, by its number in the model from 0."""
-        first, last = self.short_parts(way)
-        is_short = part < first or part >= way.stages * way.parts - last
-        return self.count_blocks(way) - is_short
+        return divide_blocks(self.layers, way.stages * way.parts)[part]
 
     def short_parts(self, way: Candidate) -> tuple[int, int]:
         """Return how many parts have a block less, at the beginning of the model and at its end."""
-        lacking = -self.layers % (way.stages * way.parts)
-        return lacking // 2, lacking - lacking // 2
+        return count_short_parts(self.layers, way.stages * way.parts)
 
     def forms_of(self, way: Candidate) -> list[str]:
         """Return by what a way's step is compared with published ones: see `intervals`."""
@@ -351,8 +362,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def load(self, way: Candidate, gpu: Gpu) -> RankLoad:
         """Return what a rank holds and computes, of the stage that holds most."""
-        loads = [self.load_of_stage(way, gpu, stage) for stage in range(way.stages)]
-        return max(loads, key=lambda load: load.held)
+        kept = self._find_kept(way)
+        held = [self._find_held(way, stage, *kept) for stage in range(way.stages)]
+        stage = max(range(way.stages), key=lambda stage: sum(held[stage]))
+        return self._time_kernels(way, gpu, stage, held[stage])
 
     def parameters_of(self, way: Candidate, stage: int) -> tuple[float, float]:
         """Return the parameters of a rank of a stage before they are sharded.
@@ -374,6 +387,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def load_of_stage(self, way: Candidate, gpu: Gpu, stage: int) -> RankLoad:
         """Return what a rank of a stage holds and computes."""
+        held = self._find_held(way, stage, *self._find_kept(way))
+        return self._time_kernels(way, gpu, stage, held)
+
+    def _find_kept(self, way: Candidate) -> tuple[float, float, float]:
+        """Return the bytes that a block keeps: of its way, of all in it, and of its products."""
         tokens = self.tokens_of(way)
         of_products, kept = (
             tokens * self.hidden * self._count_kept(way, each) / way.tensor
@@ -386,22 +404,34 @@ class Decoder(Struct, frozen=True, kw_only=True):
         pairs = tokens * self.sequence * self.heads / way.tensor
         whole_block = of_products + self.matrix * OF_PAIR * pairs
         recomputed = self.find_recomputed(way)
-        kept = recomputed * kept + (1 - recomputed) * whole_block
+        return recomputed * kept + (1 - recomputed) * whole_block, whole_block, of_products
+
+    def _find_held(
+        self, way: Candidate, stage: int, kept: float, whole_block: float, of_products: float
+    ) -> tuple[float, float, float]:
+        """Return what a rank of a stage holds: of state, what is gathered, and activations."""
+        tokens = self.tokens_of(way)
         has_logits = way.last in way.numbers(stage)
         logits = tokens * self.vocabulary / way.tensor * self.take("logit_bytes") * has_logits
         if way.stages == 1:
-            state, gathered, activations = self._find_peak(way, kept, whole_block, logits)
-        elif way.is_in_two:  # what gradients of weights need is all that products take and give
-            turns = way.find_turns(most=4 * way.stages)
-            passes = turns.count_kept(stage, lambda number: self.blocks_of(way, number))
+            return self._find_peak(way, kept, whole_block, logits)
+        if way.is_in_two:  # what gradients of weights need is all that products take and give
+            most = min(way.turns, 4 * way.stages)
+            passes = list_kept_in_two(way.schedule, way.stages, most, stage, self.layers)
             activations = max(first * kept + second * of_products for first, second in passes)
         else:
             activations = self._count_kept_blocks(way, stage) * kept
-        if way.stages > 1:
-            state, gathered = self._find_state(way, stage)
-            activations += logits
-            if way.recompute != NOTHING:
-                activations += whole_block  # what the block that is computed anew keeps
+        state, gathered = self._find_state(way, stage)
+        activations += logits
+        if way.recompute != NOTHING:
+            activations += whole_block  # what the block that is computed anew keeps
+        return state, gathered, activations
+
+    def _time_kernels(
+        self, way: Candidate, gpu: Gpu, stage: int, held: tuple[float, float, float]
+    ) -> RankLoad:
+        """Return what a rank of a stage holds, and what its kernels take."""
+        tokens = self.tokens_of(way)
         rate = gpu.tflops["bfloat16"] * 1e6
         products = self._time_products(way, gpu)
         attended = 2 * way.micro * self.sequence**2 * self.width / (way.tensor * way.context)
@@ -416,18 +446,20 @@ class Decoder(Struct, frozen=True, kw_only=True):
         passed = moved / way.tensor / (gpu.bandwidth * gpu.memory)
         block = products + attention + passed
         cast, cast_backwards = self._time_casts(way, gpu)
-        again = {NOTHING: 0.0, SOME: products * self._find_repeated() + passed, ALL: block}[
-            way.recompute
-        ]
+        attended_anew = attention * ("attention" in self.recomputed_operations)
+        some = products * self._find_repeated() + attended_anew + passed
+        again = {NOTHING: 0.0, SOME: some, ALL: block}[way.recompute]
         again += cast if way.recompute != NOTHING else 0.0
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         own, routed = self.parameters_of(way, stage)
         sharded = own / way.shards + routed / way.experts_shards
+        recomputed = self.find_recomputed(way)
         starts, starts_backward = (gpu.time_starts(*each) for each in (STARTED, STARTED_BACKWARD))
         if way.recompute == ALL:
             starts_backward += recomputed * starts
         backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards
         backwards += recomputed * again
+        state, gathered, activations = held
         return RankLoad(
             state=state,
             gathered=gathered,
@@ -622,32 +654,22 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
         """Return the passes through a block whose activations a stage keeps at once, at most."""
-        ahead, total, order = (
-            way.count_sent_ahead(stage),
-            way.turns * way.parts,
-            way.stages * way.parts,
-        )
-        if self.layers % order == 0:
+        if self.layers % (way.stages * way.parts) == 0:
             return way.count_microbatches(stage) * self.count_blocks(way)
-        found = most = 0
-        for turn in range(min(total, ahead + 2 * order)):
-            part = turn // way.stages % way.parts
-            found += self.blocks_of(way, part * way.stages + stage)
-            most = max(most, found)
-            if turn >= ahead:
-                part = way.parts - 1 - (turn - ahead) // way.stages % way.parts
-                found -= self.blocks_of(way, part * way.stages + stage)
-        return most
+        total, ahead = way.turns * way.parts, way.count_sent_ahead(stage)
+        count = min(total, ahead + 2 * way.stages * way.parts)
+        return count_most_kept(self.layers, way.stages, way.parts, stage, ahead, count)
 
     def _count_kept(self, way: Candidate, recompute: str) -> float:
         """Return the bytes of a token's feature that a block keeps from its forward pass.
 
         All are what goes in, and what products, attention and the gate need: both norms' results
         and the sum between them, queries, keys and values, attention, and three of the gated
-        network. Of *some*: what goes in, two products of that width and one of keys, attention,
-        and one of the gated network. Of each expert a token's row is kept, and what it gives where
-        `expert_rows` says so. What goes into products is kept in one byte where `float8_inputs`
-        says so: both norms' results, one of the gated network, rows, and attention once more.
+        network. Of *some*: what goes in, and what operations give that are not computed anew; of
+        what is none of these, as norms, nothing is kept. Of each expert a token's row is kept, and
+        what it gives where `expert_rows` says so. What goes into products is kept in one byte where
+        `float8_inputs` says so: both norms' results, one of the gated network, rows, and attention
+        once more.
 
         With autocast, what goes into both norms is in float32, and of their results each product
         that takes them makes one copy: of queries, keys and values, of the gate and up.
@@ -656,7 +678,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
             each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)
         )
         rows = self.take("expert_rows") * self.active
-        some = 2 * (2 + 2 * width + keys + inner + rows)
+        given = zip(OPERATIONS, (width, keys, keys, width, 1, inner, inner, 1), strict=True)
+        kept = sum(each for name, each in given if name not in self.recomputed_operations)
+        some = 2 * (1 + kept + rows)
         gated = self.take("gated_rows") * inner
         everything = 2 * (4 + 2 * width + 2 * keys + gated + rows)
         if way.products == FLOAT8 and self.take("float8_inputs"):
@@ -668,19 +692,19 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def _find_repeated(self) -> float:
         """Return the part of a block's products that is computed anew where *some* is.
 
-        Products are those of queries, keys, values, the output of attention, the gate, the other
-        half and the way down: each second one is computed anew.
+        Nothing needs what the last one gives, so that it is not computed anew, kept or not.
         """
         width, keys, inner = self.width, self.keys, self.networks * self.inner
-        return (keys + width + inner) / (2 * width + 2 * keys + 3 * inner)
+        costs = zip(OPERATIONS, (width, keys, keys, 0, width, inner, inner, 0), strict=True)
+        anew = sum(each for name, each in costs if name in self.recomputed_operations)
+        return anew / (2 * width + 2 * keys + 3 * inner)
 
-    def estimate_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
+    def estimate_us(self, way: Candidate, found: RankLoad, times: CollectiveTimes) -> float:
         """Return about how long a step takes: what is gathered or scattered hides behind kernels.
 
         So a block takes the longer of both; sums of a tensor group, and stages that wait for each
-        other, are added.
+        other, are added. `found` is what a rank of the way holds and computes.
         """
-        found = self.load(way, gpu)
         gradient = self.take("gradient_bytes")
         forwards, backwards = self._time_passes(way, found, times)
         if way.stages > 1 or way.zero == ZERO_1:
@@ -722,7 +746,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         calls = self.layers / way.together
         return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
-    def bubble_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
+    def bubble_us(self, way: Candidate, found: RankLoad, times: CollectiveTimes) -> float:
         """Return about how long a stage of a pipeline has nothing to do in a step, its bubble.
 
         Each stage but one waits for a pass through a part, forwards and backwards. Where a backward
@@ -732,7 +756,6 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """
         if way.stages == 1:
             return 0.0
-        found = self.load(way, gpu)
         return self._find_bubble(way, found, sum(self._time_passes(way, found, times)))
 
     def _find_bubble(self, way: Candidate, found: RankLoad, passes_us: float) -> float:
@@ -1338,24 +1361,18 @@ def read_decoder(path: Path) -> Decoder:
         message = "this is a scenario, and not the sizes of a model"
         hint = f"`scenario cost {path} --topology NAME` forecasts its time; {hint}"
         raise ScenarioError([Problem(code="bad_model", message=message, mark=tree.mark, hint=hint)])
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     problems = []
     for key, value in tree.entries:
-        name, number = key_text(key), getattr(value, "value", None)
+        name = key_text(key)
         if name not in names:
             message, close = f"a model has no `{name}`", nearest(name, names)
             words = f"did you mean `{close}`?" if close else hint
             problems.append(Problem(code="bad_model", message=message, mark=key.mark, hint=words))
-        elif (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not (name not in OPTIONAL) <= number < 2**40
-        ):
-            words = "" if name in OPTIONAL else " above zero"
-            message = f"`{name}` of a model is a whole number{words}"
+            continue
+        found[name], message = _read_value(name, value)
+        if message:
             problems.append(Problem(code="bad_model", message=message, mark=value.mark))
-        else:
-            found[name] = number
     missing = [name for name in names if name not in found and name not in OPTIONAL]
     if missing and not problems:
         message = f"a model states {', '.join(f'`{name}`' for name in missing)}"
@@ -1369,6 +1386,21 @@ def read_decoder(path: Path) -> Decoder:
     if problems:
         raise ScenarioError(problems)
     return Decoder(**found)
+
+
+def _read_value(name: str, value: Scalar | Items | Node) -> tuple[Any, str]:
+    """Return the value of a name of a model, and what is wrong with it."""
+    if name == "recomputed_operations":
+        items = value.items if isinstance(value, Items) else []
+        stated = tuple(each.text if isinstance(each, Scalar) else "" for each in items)
+        if stated and set(stated) <= set(OPERATIONS) and len(set(stated)) == len(stated):
+            return stated, ""
+        return None, f"`{name}` of a model is a list of some of {', '.join(OPERATIONS)}"
+    number = value.value if isinstance(value, Scalar) else None
+    least = name not in OPTIONAL
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number < 2**40:
+        return number, ""
+    return None, f"`{name}` of a model is a whole number{' above zero' * least}"
 
 
 def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
@@ -1420,6 +1452,61 @@ class RankLoad(Struct, frozen=True, kw_only=True):
 
 
 _WIDTHS = {"uint8": 1, "bfloat16": 2, "float32": 4}
+
+
+def count_short_parts(layers: int, parts: int) -> tuple[int, int]:
+    """Return how many parts of a model have a block less, at its beginning and at its end."""
+    lacking = -layers % parts
+    return lacking // 2, lacking - lacking // 2
+
+
+@cache
+def divide_blocks(layers: int, parts: int) -> tuple[int, ...]:
+    """Return the blocks of each part of a model: the first parts and the last have one less.
+
+    >>> divide_blocks(10, 4)
+    (2, 3, 3, 2)
+    """
+    count, (first, last) = ceil(layers / parts), count_short_parts(layers, parts)
+    return tuple(count - (part < first or part >= parts - last) for part in range(parts))
+
+
+@cache
+def count_most_kept(
+    layers: int, stages: int, parts: int, stage: int, ahead: int, count: int
+) -> int:
+    """Return the passes through a block that a stage of 1F1B keeps at once, at most.
+
+    It sends `ahead` microbatches forward before the first comes back; `count` of all turns are
+    looked at.
+    """
+    blocks = divide_blocks(layers, stages * parts)
+    found = most = 0
+    for turn in range(count):
+        found += blocks[turn // stages % parts * stages + stage]
+        most = max(most, found)
+        if turn >= ahead:
+            part = parts - 1 - (turn - ahead) // stages % parts
+            found -= blocks[part * stages + stage]
+    return most
+
+
+@cache
+def list_kept_in_two(
+    schedule: str, stages: int, count: int, stage: int, layers: int
+) -> tuple[tuple[int, int], ...]:
+    """Return what a stage keeps for backward passes in two, where no other moment has more of both.
+
+    The first number of each pair is of blocks that have gone forward alone, the second of those
+    whose gradients of weights are left.
+    """
+    blocks = divide_blocks(layers, stages * ZERO_BUBBLES[schedule])
+    passes = set(find_turns(schedule, stages, count).count_kept(stage, blocks.__getitem__))
+    return tuple(
+        one
+        for one in sorted(passes)
+        if not any(other != one and min(map(sub, other, one)) >= 0 for other in passes)
+    )
 
 
 def _take(times: CollectiveTimes, way: Candidate, name: str, group: str, size: float) -> float:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from torch_scenarios.cost.candidates import (
     ALL,
     BFLOAT16,
+    EVERY_SECOND,
     MOST_TURNS,
     NOTHING,
     RECIPE,
@@ -172,8 +173,9 @@ def plan(
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
     least = model.hold_least()
+    loads = {way: model.load(way, gpu) for way in ways}
     verdicts = {
-        way: tell_fit(model.load(way, gpu).held, machine.memory, is_planned=True) for way in ways
+        way: tell_fit(load.held, machine.memory, is_planned=True) for way, load in loads.items()
     }
     fitting = [way for way in ways if verdicts[way] != TOO_LARGE]
     open_ways = [
@@ -183,7 +185,7 @@ def plan(
         and tell_fit(least.load(way, gpu).held, machine.memory, is_planned=True) != TOO_LARGE
     ]
     times = CollectiveTimes(machine, ranks)
-    estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
+    estimates = {way: model.estimate_us(way, loads[way], times) for way in fitting}
     ranked = sorted(fitting, key=estimates.__getitem__)
     long = [way for way in ranked if way.is_long]
     short = [way for way in ranked if not way.is_long]
@@ -194,7 +196,7 @@ def plan(
     if not chosen:
         left = open_ways or ways
         left = [way for way in left if not way.is_long] or left
-        chosen = [min(left, key=lambda way: model.load(way, gpu).held)]
+        chosen = [min(left, key=lambda way: loads[way].held)]
     found = [weigh_candidate(model, way, machine, gpu, folder) for way in chosen]
     return TrainingPlan(
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
@@ -258,6 +260,7 @@ def weigh_candidate(
         longer, held, bottleneck = _weigh(model, replace(way, turns=FEW_TURNS), machine, gpu, path)
         found = _repeat(short, longer, way.turns - FEW_TURNS)
     least = min(held, float(int(model.hold_least().load(way, gpu).held)))
+    load = model.load(way, gpu)
     return PlannedStep(
         way=way,
         path=path,
@@ -266,8 +269,8 @@ def weigh_candidate(
         verdict=tell_fit(held, machine.memory, least, is_planned=True),
         forecast=found,
         bottleneck=bottleneck,
-        bubble_us=model.bubble_us(way, gpu, CollectiveTimes(machine, way.ranks)),
-        waits_us=model.load(way, gpu).waits,
+        bubble_us=model.bubble_us(way, load, CollectiveTimes(machine, way.ranks)),
+        waits_us=load.waits,
     )
 
 
@@ -427,6 +430,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
 def _tell_recomputed(model: Decoder, way: Candidate) -> str:
     """Return what of a block is computed anew, and of how many where it is not all."""
     words = _RECOMPUTED[way.recompute]
+    if way.recompute == SOME and model.recomputed_operations != EVERY_SECOND:
+        words += f": {', '.join(model.recomputed_operations)}"
     return (
         f"{words}, {model.recomputed_blocks} blocks" if words and model.recomputed_blocks else words
     )
