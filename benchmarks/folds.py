@@ -4,8 +4,9 @@
 that presets are fitted by (a factor by algorithm, what a hop between nodes and a peer take) are
 fitted anew to the rows of the others, and a kind of machine that no other project has measured gets
 the median of the other kinds' constants. It prints, for each project, how many of its rows are in
-the 80 % interval that the others give; then the same where all rows of a collective on a kind of
-machine are left out too, as if it were unmeasured there.
+the 80 % interval that the others give, how far off they are by size, nodes and collective, and how
+wide their intervals are; then the same where all rows of a collective on a kind of machine are left
+out too, as if it were unmeasured there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from benchmarks.residuals import MOST_PEERS, call_of, members_of, project_of
+from benchmarks.residuals import MOST_PEERS, members_of, project_of, time_call
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.intervals import (
     COMPARED,
@@ -74,14 +75,15 @@ class Constants(Struct, frozen=True, kw_only=True):
 class Fold(Struct, frozen=True, kw_only=True):
     """A project that is left out: its rows, and for each whether the kind was measured by others.
 
-    `inside` says for each whether it is in the interval of the others; those without one are not
-    among them.
+    `inside` says for each whether it is in the interval of the others, whose ends are `widths`
+    apart, by a factor; those without one are not among them.
     """
 
     project: str
     rows: tuple[ComparedRow, ...]
     alike: tuple[bool, ...]
     inside: tuple[bool, ...]
+    widths: tuple[float, ...]
 
 
 class UnmeasuredCell(Struct, frozen=True, kw_only=True):
@@ -116,10 +118,12 @@ def _rows() -> Iterator[MeasuredRow]:
             machine = preset(about["preset"])
             plain = replace(machine, factor=1.0, factors={}, hop=0.0, peer=0.0)
             members = members_of(about, machine, ranks, int(row["nodes"]))
-            entry = call_of(collective, size, members)
             world_size = members[-1] + 1
             base, hop, peer = (
-                CollectiveTimes(each, world_size, algorithm=about.get("algorithm")).of(entry)
+                time_call(
+                    CollectiveTimes(each, world_size, algorithm=about.get("algorithm")),
+                    *(collective, size, members),
+                )
                 for each in (plain, replace(plain, hop=1.0), replace(plain, peer=1.0))
             )
             launch = CollectiveTimes(machine, world_size).launch
@@ -207,21 +211,23 @@ def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRo
     left, seen = _part(others, [row for row in rows if row.compared.group == project])
     left += [row for row in tables if row.group == project]
     seen += [row for row in tables if row.group != project]
-    asked, alike, inside = zip(*_judge(left, seen), strict=True)
-    return Fold(project=project, rows=asked, alike=alike, inside=inside)
+    asked, alike, inside, widths = zip(*_judge(left, seen), strict=True)
+    return Fold(project=project, rows=asked, alike=alike, inside=inside, widths=widths)
 
 
 def _judge(
     left: Sequence[ComparedRow], seen: Sequence[ComparedRow]
-) -> Iterator[tuple[ComparedRow, bool, bool]]:
+) -> Iterator[tuple[ComparedRow, bool, bool, float]]:
     """Yield the rows that have an interval by the seen ones.
 
-    With each, whether the interval is of machines alike, and whether the row is inside.
+    With each, whether the interval is of machines alike, whether the row is inside, and how wide
+    the interval is.
     """
     for each in left:
         found = find_interval(seen, each.kind, each.collective, each.nodes, each.size)
         if found is not None:
-            yield each, found.alike, found.low <= exp(each.log_ratio) <= found.high
+            inside = found.low <= exp(each.log_ratio) <= found.high
+            yield each, found.alike, inside, found.high / found.low
 
 
 def _part(
@@ -273,7 +279,7 @@ def _unmeasured() -> Iterator[UnmeasuredCell]:
                 row for row in rows if not is_of(row.compared) and row.compared.group != project
             ]
             left, seen = _part(others, [row for row in own if row.compared.group == project])
-            inside = tuple(is_inside for _, _, is_inside in _judge(left, seen))
+            inside = tuple(is_inside for _, _, is_inside, _ in _judge(left, seen))
             if inside:
                 yield UnmeasuredCell(
                     kind=kind, collective=collective, project=project, inside=inside
@@ -335,9 +341,74 @@ def _size(row: ComparedRow) -> int:
     return next(at for at, (_, most) in enumerate(SIZES) if row.size < most)
 
 
+#: bytes below which rows are of a band
+BANDS = (
+    ("below 64 KiB", 2.0**16),
+    ("64 KiB to 1 MiB", 2.0**20),
+    ("1 to 64 MiB", 2.0**26),
+    ("from 64 MiB up", float("inf")),
+)
+
+
+def bands() -> Iterator[str]:
+    """Yield a table of what is left out, by where it is and how large it is, and by collective.
+
+    Each project counts alike, as its rows err together.
+    """
+    yield "| rows | how many, projects | inside | measured over forecast | off by | interval |"
+    yield "|---|---|---|---|---|---|"
+    rows = [
+        (fold.project, *each)
+        for fold in folds()
+        for each in zip(fold.rows, fold.inside, fold.widths, strict=True)
+        if each[0].kind != TABLE
+    ]
+    parts: dict[str, list[tuple[str, ComparedRow, bool, float]]] = {}
+    for row in rows:
+        where = "one node" if row[1].nodes == 1 else "several nodes"
+        band = next(name for name, most in BANDS if row[1].size < most)
+        for part in (f"{where}, {band}", f"{where}, {row[1].collective}"):
+            parts.setdefault(part, []).append(row)
+    order = [name for name, _ in BANDS]
+    for part, own in sorted(
+        parts.items(), key=lambda each: (each[0].partition(", ")[0], _place(each[0], order))
+    ):
+        weights = _weights([row[0] for row in own])
+        logs = np.array([row[1].log_ratio for row in own])
+        inside = np.average([row[2] for row in own], weights=weights)
+        width = exp(np.average(np.log([row[3] for row in own]), weights=weights))
+        middle = exp(weighed_median(logs, weights))
+        off = (
+            exp(weighed_median(np.abs(logs), weights)),
+            exp(np.average(np.abs(logs), weights=weights)),
+        )
+        yield (
+            f"| {part} | {len(own)}, {len({row[0] for row in own})} | {inside:.0%} "
+            f"| {middle:.2f} | {off[0]:.2f}, mean {off[1]:.2f} | {width:.2f} |"
+        )
+
+
+def _place(part: str, order: Sequence[str]) -> tuple[int, str]:
+    name = part.partition(", ")[2]
+    return (order.index(name), "") if name in order else (len(order), name)
+
+
+def _weights(projects: Sequence[str]) -> NDArray[np.float64]:
+    """Return what each row counts, so that all projects count alike."""
+    counts = {name: projects.count(name) for name in set(projects)}
+    return np.array([1 / counts[name] for name in projects])
+
+
+def weighed_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the value that half of the weight is below."""
+    order = np.argsort(values)
+    sums = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(sums, sums[-1] / 2)])
+
+
 def main() -> None:
     """Print the table of the page, a line for each project, and the sums."""
-    print(*table(), sep="\n")
+    print(*table(), *bands(), sep="\n")
     for fold in folds():
         print(f"{fold.project}: {sum(fold.inside)} of {len(fold.inside)}")
     for alike in (True, False):

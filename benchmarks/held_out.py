@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from msgspec import Struct
 
-from benchmarks.residuals import call_of, members_of
+from benchmarks.residuals import members_of, time_call
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import topology
 
@@ -51,7 +51,7 @@ def rows() -> Iterator[HeldOutRow]:
             times = CollectiveTimes(machine, members[-1] + 1, algorithm=each.get("algorithm"))
             for size, measured in each["us"].items():
                 count = int(size[:-1]) * UNITS[size[-1]]
-                timing = times.of(call_of(each["collective"], count, members))
+                timing = time_call(times, each["collective"], count, members)
                 found = timing.interval
                 yield HeldOutRow(
                     log=f"{name}, {each['collective']} x {ranks}",

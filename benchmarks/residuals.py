@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.intervals import COMPARED, PART_OF_NODES
+from torch_scenarios.cost.collectives import CollectiveTimes, Stroke, Timing, together_time
+from torch_scenarios.cost.intervals import COMPARED, PART_OF_NODES, SENDRECV, interval
 from torch_scenarios.cost.measurements import Table
 from torch_scenarios.cost.topology import Topology, topology
 from torch_scenarios.model.traffic import Enter
@@ -56,7 +56,7 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
             members = members_of(sets[name], machine, ranks, nodes)
             forced = sets[name].get("algorithm")
             times = CollectiveTimes(machine, members[-1] + 1, algorithm=forced)
-            found = times.of(call_of(collective, size, members)).time
+            found = time_call(times, collective, size, members).time
             if not sets[name].get("waited"):
                 found = max(found, times.launch)  # calls in a row
             text = f"{log(time / found):.4f}"
@@ -83,6 +83,21 @@ def call_of(collective: str, size: float, members: tuple[int, ...]) -> Enter:
     """Return a call of a collective, by nccl-tests' name of it."""
     called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
     return Enter(0, None, 0.0, called, "", float(size), members)
+
+
+def time_call(
+    times: CollectiveTimes, collective: str, size: float, members: tuple[int, ...]
+) -> Timing:
+    """Return what one of nccl-tests' programs is forecast to take."""
+    if collective != SENDRECV:
+        return times.of(call_of(collective, size, members))
+    ranks, machine = np.array(members), times.topology
+    time = together_time(times.messages, [Stroke(ranks, np.roll(ranks, -1), size)])
+    is_whole = machine.fills_its_nodes(ranks, times.world_size)
+    nodes = machine.node_count(ranks, times.world_size)
+    kind = machine.kind if is_whole else PART_OF_NODES
+    found = interval(kind, SENDRECV, nodes, size)
+    return Timing(time, "nccl messages", "one batch", found)
 
 
 def project_of(text: dict[str, str]) -> str:

@@ -44,7 +44,7 @@ def test_a_group_of_one_rank_a_node_has_one_nic_of_each(tmp_path: Path) -> None:
     assert one > 134217728 * 4 * 2 * 7 / 8 / 50_000
     assert all_of_them < one / 3
     told = weigh(tmp_path, MESH.format(group="mesh.replicate"))["error"]
-    assert "13 measurements like it, published by 5 projects" in told
+    assert "76 measurements like it, published by 6 projects" in told
 
 
 def test_an_interval_says_that_it_takes_stated_kernels_for_granted(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ steps:
     # a and c have a NIC each, as a alone has
     assert two["time_us"] == alone["time_us"]
     assert alone["time_us"] == pytest.approx(many["time_us"] / 2, rel=0.05)
-    assert "29 measurements like it, published by 8 projects" in alone["error"]
+    assert "67 measurements like it, published by 10 projects" in alone["error"]
 
 
 def test_nvls_takes_no_part_where_a_node_has_two_ranks(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from torch_scenarios.cost.nccl import (
     RING,
     TREE,
     Tuner,
-    TunerChoice,
     ring_steps,
 )
 from torch_scenarios.cost.topology import NIC, NcclNetwork, Network, Topology
@@ -484,12 +483,14 @@ class CollectiveTimes:
             return Timing(time, "nccl messages", "one batch")
         if tuner is None or name not in COLLECTIVES:
             return None
-        choices = self._choices(tuner, name, size, ranks)
+        own = self._cut_tuner(tuner, name, size, ranks)
+        nodes = self.topology.node_count(ranks, self.world_size)
+        choices = list(own.choices(name, size, len(ranks), nodes))
         asked = [each for each in choices if each.algorithm == self.algorithm]
         best = min(asked or choices, key=lambda each: each.time)
         fitted = self.topology.launch != 0 or self.topology.factor != 1 or self.topology.factors
-        nodes = self.topology.node_count(ranks, self.world_size)
-        time = self.topology.factor_of(best.algorithm) * best.time
+        time = best.time + own.pipeline_us(best.algorithm, name, size, len(ranks), nodes)
+        time *= self.topology.factor_of(best.algorithm)
         if best.algorithm == RING and nodes > 1:
             time = max(time, self._time_on_nics(name, size, ranks))
         time += self.topology.hop * hops(name, best.algorithm, nodes, len(ranks))
@@ -517,13 +518,11 @@ class CollectiveTimes:
         senders = self._senders.get(_kind_of_call(name, size / self.scale))
         return self.topology.part_of_nodes(ranks, self.world_size, senders)
 
-    def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
-        """Return what NCCL weighs: each algorithm and protocol that can be taken, with its time."""
-        nodes = self.topology.node_count(ranks, self.world_size)
+    def _cut_tuner(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> Tuner:
+        """Return the tuner of a group, which may have a part of the NICs of its nodes."""
         part = self._part_of_nodes(name, size, ranks)
         count, speed = self._nics
-        own = tuner.cut_to_part(part, count, count * speed / 1000)
-        return list(own.choices(name, size, len(ranks), nodes))
+        return tuner.cut_to_part(part, count, count * speed / 1000)
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
         """Return the algorithms that a collective may be asked to take, by their names."""
@@ -531,7 +530,10 @@ class CollectiveTimes:
         if self.model in {"table", "torch"}:
             return ()
         if self.model == "nccl" and tuner is not None and plain in COLLECTIVES:
-            choices = self._choices(tuner, plain, 1.0, np.array(entry.members))
+            ranks = np.array(entry.members)
+            own = self._cut_tuner(tuner, plain, 1.0, ranks)
+            nodes = self.topology.node_count(ranks, self.world_size)
+            choices = own.choices(plain, 1.0, len(ranks), nodes)
             return tuple(dict.fromkeys(each.algorithm for each in choices))
         return tuple(ALGORITHMS.get(plain, ()))
 

@@ -17,9 +17,11 @@ from torch_scenarios.cost.intervals import (
     FORMS,
     PLANNED,
     RECORDED,
+    SENDRECV,
     Interval,
     form_interval,
     form_ratios,
+    interval,
     step_interval,
 )
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
@@ -698,7 +700,9 @@ def _make_forecast(
         shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
     shares = _shares(found)
-    low, high, uncompared, error = _compare(path, found.time, timings, shares["host"], compared)
+    low, high, uncompared, error = _compare(
+        path, found.time, _intervals(path, timings, network), shares["host"], compared
+    )
     return Forecast(
         topology=topology,
         origin=origin,
@@ -719,10 +723,31 @@ def _make_forecast(
     )
 
 
+def _intervals(
+    path: Sequence[Hop], timings: Mapping[tuple[int, str, str], Timing], network: Network
+) -> list[Interval | None]:
+    """Return how far off calls like each hop were; a message is compared with rings of messages.
+
+    Between nodes messages of all nodes meet, so that it is with rings over as many.
+    """
+
+    def find(hop: Hop) -> Interval | None:
+        if hop.target is None or hop.size is None:
+            timing = timings.get((hop.step, hop.group, hop.kind))
+            return None if timing is None else timing.interval
+        if not isinstance(network, NcclNetwork) or hop.size <= 0:
+            return None
+        is_far = network.node[hop.source] != network.node[hop.target]
+        nodes = network.nodes if is_far else 1
+        return interval(network.topology.kind, SENDRECV, nodes, hop.size)
+
+    return [find(hop) for hop in path]
+
+
 def _compare(
     path: Sequence[Hop],
     time: float,
-    timings: Mapping[tuple[int, str, str], Timing],
+    intervals: Sequence[Interval | None],
     host: float,
     compared: Sequence[_ComparedSteps | None],
 ) -> tuple[float, float, float, str]:
@@ -731,25 +756,24 @@ def _compare(
     Hops err together: all of them are as slow, or as quick, as such calls were at once, those that
     were never compared too, unless these are most of the time. (If they erred by themselves, a step
     of 100 calls would be forecast to a tenth of the error of one: a machine whose all_reduce is 20
-    % slower than forecast is so at each of them.) `host` is how much of the path is the host's;
-    `compared` are steps with kernels, and hosts, like these.
+    % slower than forecast is so at each of them.) `intervals` are those of the hops, `host` is how
+    much of the path is the host's; `compared` are steps with kernels, and hosts, like these.
     """
     low = high = uncompared = known = kernels = reached = 0.0
     seen: dict[Interval, None] = {}
-    for hop in path:
+    for hop, own in zip(path, intervals, strict=True):
         taken = max(0.0, hop.ended - max(reached, hop.started))
         reached = max(reached, hop.ended)
         if hop.kind == "pause":
             kernels += taken
             continue
-        timing = timings.get((hop.step, hop.group, hop.kind))
-        if timing is None or timing.interval is None:
+        if own is None:
             uncompared += taken
             continue
-        seen[timing.interval] = None
+        seen[own] = None
         known += taken
-        low += taken * (timing.interval.low - 1)
-        high += taken * (timing.interval.high - 1)
+        low += taken * (own.low - 1)
+        high += taken * (own.high - 1)
     if not time:
         return 0.0, 0.0, 0.0, "none: it takes no time"
     rows = [_rows_words(seen)] if seen else []

@@ -43,6 +43,8 @@ LARGE = 2.0**26
 TABLE = "table"
 #: the kind of a group that has some of the ranks of each of its nodes: no row is of one
 PART_OF_NODES = "part of nodes"
+#: messages: nccl-tests' ring of them, in which each rank sends all bytes to the next one
+SENDRECV = "sendrecv"
 #: how many sets that expectation counts as
 EXPECTED = 2.0
 #: half the width of 80 % of a normal distribution, in standard deviations

@@ -262,6 +262,19 @@ _HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})
 _ROOTED = frozenset({BROADCAST, REDUCE})
 
 
+#: bytes of a chunk of NVLS (`nvlsChunkSize`), and of its tree from four nodes on
+CHUNK, CHUNK_OF_MANY, MANY_NODES = 128 * 1024, 64 * 1024, 4
+#: smaller chunks, where a call has fewer bytes than so many chunks of all that are under way at
+#: once (`calcCollChunking` in src/enqueue.cc)
+SMALLER_CHUNKS = {
+    NVLS: ((64, 64 * 1024), (8, 32 * 1024), (2, 16 * 1024)),
+    NVLS_TREE: ((4, 64 * 1024), (1, 32 * 1024)),
+}
+#: what the pipeline of chunks takes to fill, in chunks: in a node, and for each level of its tree;
+#: and the microseconds that a chunk takes to be handed on. Read off sums of 8 H100, and of 16
+FILL_IN_NODE, FILL_OF_LEVEL, HAND_ON = 1.5, 2.0, 2.0
+
+
 class Tuner(Struct, frozen=True):
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
 
@@ -337,6 +350,30 @@ class Tuner(Struct, frozen=True):
         ranks, nodes how many ranks on how many nodes
         """
         return min(self.choices(collective, size, ranks, nodes), key=lambda each: each.time)
+
+    def pipeline_us(
+        self, algorithm: str, collective: str, size: float, ranks: int, nodes: int
+    ) -> float:
+        """Return what a call's pipeline takes of which NCCL's tuner does not know, in microseconds.
+
+        NVLS sends its bytes in chunks, one for each GPU of a node and channel at once: NVLink sums
+        a chunk, the tree hands it to other nodes and back, and all get it. So the last chunk comes
+        through all stages when the first have long been done. A call of few bytes has few chunks,
+        however small: its pipeline hardly fills, and it takes up to three times as long.
+        """
+        found = self._find_channels(algorithm)
+        if algorithm not in SMALLER_CHUNKS or found is None:
+            return 0.0
+        is_tree = algorithm == NVLS_TREE
+        at_once = found.count * ranks / nodes
+        chunk = CHUNK_OF_MANY if is_tree and nodes >= MANY_NODES else CHUNK
+        for times, smaller in SMALLER_CHUNKS[algorithm]:
+            if size < times * at_once * chunk:
+                chunk = min(chunk, smaller)
+        count = max(1.0, size / (at_once * chunk))
+        speed = self._speed(collective, algorithm, SIMPLE, ranks, nodes)
+        stages = FILL_OF_LEVEL * (nodes - 1).bit_length() if is_tree else FILL_IN_NODE
+        return stages * size / (1000 * speed) / count + HAND_ON * count
 
     # ------------------------------------------------------------------ ncclTopoTuneModel
 

@@ -294,7 +294,7 @@ class Network:
             raise ScenarioError([Problem(code="bad_topology", message=message, hint=_NO_NIC)])
         nic = topology.links.get(NIC, Links())
         rail, per_node = topology.nics_of(world_size)
-        self._nic = self.node * per_node + rail
+        self._nic, self._rail, self._per_node = self.node * per_node + rail, rail, per_node
         self._nics = self.nodes * per_node
         spine = topology.links.get(SPINE)
         self._spine = None if spine is None else self.node // spine.nodes
@@ -325,7 +325,7 @@ class Network:
             return Routes(latency, latency, slowest, np.stack(numbers, 1), held)
         far = self.node[src] != self.node[dst]
         numbers += [
-            np.where(far, nic_out + self._nic[src], -1),
+            np.where(far, nic_out + self.nic_out(src, dst), -1),
             np.where(far, nic_in + self._nic[dst], -1),
         ]
         times += [self._per_byte[NIC]] * 2
@@ -343,6 +343,10 @@ class Network:
         table = np.stack(numbers, 1)
         held = np.where(table < 0, 0.0, np.array(times))
         return Routes(latency, latency, slowest, table, held)
+
+    def nic_out(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the NICs by which messages leave their nodes: those of the ranks that send."""
+        return self._nic[src]
 
     def name_of(self, link: int) -> str:
         """Return what a link is called."""
@@ -370,6 +374,7 @@ class NcclNetwork(Network):
         """Number the links. The topology has a tuner."""
         super().__init__(topology, world_size)
         assert topology.tuner is not None
+        self._tuner = topology.tuner
         constants = topology.tuner.constants
         factor = topology.factor_of(MESSAGES)
         #: by protocol: the latency of a message in a node, and between nodes
@@ -385,6 +390,15 @@ class NcclNetwork(Network):
         """Return the bytes that pass the links for messages of so many."""
         doubled = np.where(size <= self.small, 2.0, 1.0)
         return doubled * size * self.topology.factor_of(MESSAGES)
+
+    def nic_out(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the NICs by which messages leave their nodes: those on the rail of the receivers.
+
+        NVLink takes a message to the GPU with that NIC (PXN, since NCCL 2.12).
+        """
+        if self._tuner.inside == PCIE:
+            return super().nic_out(src, dst)
+        return self.node[src] * self._per_node + self._rail[dst]
 
     def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
         """Return the routes of messages."""
