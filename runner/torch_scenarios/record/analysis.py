@@ -48,6 +48,7 @@ from torch_scenarios.record.evidence.reasons import (
     find_anyone,
     find_endless,
     find_late_rank,
+    find_other_unit,
     list_own_ways,
     waits_for_items,
 )
@@ -614,7 +615,7 @@ def add_why(result: JudgedRecord, records: Mapping[int, RankRecord], home: str) 
         if why is not None and not any(each.words.startswith(SINCE) for each in late.notes):
             late = replace(late, notes=(*late.notes, why))
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
-    unsent = None if verdict.findings else find_anyone(records, home)
+    unsent = None if verdict.findings else find_anyone(records, home) or find_other_unit(records)
     if unsent is not None:
         verdict = replace(verdict, status="FAILED", reason=None, findings=(unsent,))
     listed = [explain_anyone(each, records, home) for each in verdict.findings]

@@ -493,7 +493,7 @@ class RankRecord(Struct, kw_only=True):
     wrapped_models: list[WrappedModel] = field(default_factory=list)
     #: the buffers of the models that it wraps by DDP, by name, before they are broadcast
     buffers: list[tuple[ScriptPlace, dict[str, tuple[int, ...]]]] = field(default_factory=list)
-    #: the arguments by which it shards each unit of FSDP2, in words
+    #: the arguments by which it shards each unit of FSDP, in words
     units: dict[str, dict[str, str]] = field(default_factory=dict)
     #: the timeouts of groups that it made with one, in seconds
     timeouts: dict[int, float] = field(default_factory=dict)

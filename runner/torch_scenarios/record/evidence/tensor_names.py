@@ -22,6 +22,11 @@ OF_MODEL = re.compile(r"grad|param|weight|\.data\b|bias|state")
 #: the module of torch whose objects are units of FSDP2, and their methods that communicate
 _UNITS = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 _COMMUNICATING = ("unshard", "post_backward")
+#: the module whose objects are units of FSDP1, the one whose functions reduce their gradients, and
+#: what it wraps a module by
+_FLAT_UNITS = "torch.distributed.fsdp._flat_param"
+_REDUCING = ("torch.distributed.fsdp._runtime_utils", ("_reduce_grad", "_reduce_grad_no_shard"))
+_WRAPPED = "_fsdp_wrapped_module"
 #: how often tensors that have no name let models be looked for again
 MOST_MISSES = 8
 
@@ -43,23 +48,40 @@ class TensorNames:
         self._models: list[weakref.ref[Any]] = []
         self._names: dict[int, str] = {}
         self._misses = 0
-        self._watches = False
+        #: the modules of torch whose units are watched
+        self._watched: set[str] = set()
         #: whether gradients may be others than those that are known
         self.is_stale = True
 
     def watch_units(self, note: Callable[[str, dict[str, str]], None]) -> None:
-        """Let calls know for which unit of FSDP2 they are made, once that is imported.
+        """Let calls know for which unit of FSDP they are made, once that is imported.
 
         How a unit is sharded is noted once, where it communicates first.
         """
-        module = sys.modules.get(_UNITS)
-        group = getattr(module, "FSDPParamGroup", None)
-        if self._watches or group is None:
-            return
-        self._watches = True
-        for name in _COMMUNICATING:
+        group = self._find_class(_UNITS, "FSDPParamGroup")
+        for name in _COMMUNICATING if group is not None else ():
             if hasattr(group, name):
-                setattr(group, name, _note_unit(getattr(group, name), note))
+                watched = _note_unit(getattr(group, name), _name_unit, _list_options, note)
+                setattr(group, name, watched)
+        flat, (runs, functions) = self._find_class(_FLAT_UNITS, "FlatParamHandle"), _REDUCING
+        if flat is None:
+            return
+        names = _FlatNames()
+        gather = _note_unit(flat._all_gather_flat_param, names.find, _list_flat_options, note)
+        flat._all_gather_flat_param = gather
+        for name in functions:
+            function = getattr(sys.modules.get(runs), name, None)
+            if function is not None:
+                watched = _note_unit(function, names.find, _list_flat_options, note, at=1)
+                setattr(sys.modules[runs], name, watched)
+
+    def _find_class(self, module: str, name: str) -> Any:
+        """Return a class of a module of torch, once; None where that is not imported yet."""
+        found = getattr(sys.modules.get(module), name, None)
+        if found is None or module in self._watched:
+            return None
+        self._watched.add(module)
+        return found
 
     def find(self, tensors: Any) -> str:
         """Return the name of the one tensor of a call; empty for one that has none."""
@@ -118,22 +140,53 @@ def _find_models() -> list[weakref.ref[Any]]:
     return [weakref.ref(each) for each in whole]
 
 
+class _FlatNames:
+    """The names of units of FSDP1, by the modules that they are."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    def find(self, unit: Any) -> str:
+        """Return the name of a unit in its model; of one without a model, that of none."""
+        owner = getattr(unit, "_fully_sharded_module", None)
+        if owner not in self._known:
+            kind = sys.modules["torch"].nn.Module
+            for model in (reference() for reference in _find_models()):
+                for name, each in kind.named_modules(model) if model is not None else ():
+                    parts = [part for part in name.split(".") if part != _WRAPPED]
+                    self._known[each] = ".".join(parts)
+        name = self._known.get(owner, "")
+        return f"the unit {name}" if name else "the root unit"
+
+
+def _name_unit(unit: Any) -> str:
+    """Return the name of a unit of FSDP2."""
+    name = getattr(unit, "_module_fqn", None)
+    return f"the unit {name}" if name else "the root unit"
+
+
 def _note_unit(
-    method: Callable[..., Any], note: Callable[[str, dict[str, str]], None]
+    method: Callable[..., Any],
+    name_of: Callable[[Any], str],
+    options_of: Callable[[Any], dict[str, str]],
+    note: Callable[[str, dict[str, str]], None],
+    *,
+    at: int = 0,
 ) -> Callable[..., Any]:
-    """Return a method of a unit of FSDP2 whose calls know its name."""
+    """Return what communicates for a unit of FSDP, its argument `at`; its calls know the name."""
     known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @functools.wraps(method)
-    def communicate(unit: Any, *args: Any, **kwargs: Any) -> Any:
-        before = CURRENT.unit
-        name = getattr(unit, "_module_fqn", None)
-        CURRENT.unit = f"the unit {name}" if name else "the root unit"
+    def communicate(*args: Any, **kwargs: Any) -> Any:
+        if len(args) <= at:
+            return method(*args, **kwargs)
+        unit, before = args[at], CURRENT.unit
+        CURRENT.unit = name_of(unit)
         if unit not in known:
             known.add(unit)
-            note(CURRENT.unit, _list_options(unit))
+            note(CURRENT.unit, options_of(unit))
         try:
-            return method(unit, *args, **kwargs)
+            return method(*args, **kwargs)
         finally:
             CURRENT.unit = before
 
@@ -186,3 +239,9 @@ def _list_options(unit: Any) -> dict[str, str]:
             for name in ("param_dtype", "reduce_dtype")
         },
     }
+
+
+def _list_flat_options(unit: Any) -> dict[str, str]:
+    """Return the arguments of FSDP1 by which a unit communicates otherwise."""
+    strategy = getattr(unit, "_sharding_strategy", None)
+    return {"sharding_strategy": str(getattr(strategy, "name", strategy))}

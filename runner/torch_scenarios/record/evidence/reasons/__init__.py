@@ -122,7 +122,12 @@ from torch_scenarios.record.evidence.reasons.other_group import (
 )
 from torch_scenarios.record.evidence.reasons.other_type import find_text
 from torch_scenarios.record.evidence.reasons.own_signal import explain_signal
-from torch_scenarios.record.evidence.reasons.part_of_model import find_part, has_buffers, list_parts
+from torch_scenarios.record.evidence.reasons.part_of_model import (
+    find_other_unit,
+    find_part,
+    has_buffers,
+    list_parts,
+)
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
@@ -143,6 +148,7 @@ __all__ = [
     "find_anyone",
     "find_endless",
     "find_late_rank",
+    "find_other_unit",
     "find_polls",
     "list_own_ways",
     "waits_for_items",

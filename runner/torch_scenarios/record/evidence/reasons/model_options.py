@@ -180,7 +180,7 @@ def _find_switched(node: ast.AST) -> ast.expr | None:
 
 
 def _find_unit(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
-    """Return the argument of `fully_shard` that ranks pass otherwise for one unit."""
+    """Return the argument of FSDP that ranks pass otherwise for one unit."""
     for unit, options in next((each.units for each in records.values()), {}).items():
         for name in options:
             alike: dict[str, list[int]] = {}
@@ -192,17 +192,21 @@ def _find_unit(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
             passed = "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in alike.items())
             words = f"FSDP shards {unit} with another `{name}`: {passed}"
             at, where = _tell_passed(records, _PASSED_AS.get(name, name), folder)
-            fix = f"pass the same `{name}` to `fully_shard` on every rank{at and f' ({at})'}."
+            wraps = _WRAPS_BY.get(name, "fully_shard")
+            fix = f"pass the same `{name}` to `{wraps}` on every rank{at and f' ({at})'}."
             return Clause(words + where), fix
     return None
 
 
 #: arguments that `fully_shard` is given inside of another
 _PASSED_AS = {"param_dtype": "mp_policy", "reduce_dtype": "mp_policy"}
+#: arguments of FSDP1, which FSDP2 does not have; what the two are called
+_WRAPS_BY = {"sharding_strategy": "FullyShardedDataParallel"}
+_WRAPPERS = ("fully_shard", "FullyShardedDataParallel", "FSDP")
 
 
 def _tell_passed(records: Mapping[int, RankRecord], name: str, folder: str) -> tuple[str, str]:
-    """Return where `fully_shard` is given an argument, and in words what sets that there."""
+    """Return where FSDP is given an argument, and in words what sets that there."""
     files = dict.fromkeys(
         file
         for record in records.values()
@@ -216,7 +220,7 @@ def _tell_passed(records: Mapping[int, RankRecord], name: str, folder: str) -> t
             given = [
                 each.value
                 for each in (node.keywords if isinstance(node, ast.Call) else ())
-                if each.arg == name and called.endswith("fully_shard")
+                if each.arg == name and called.endswith(_WRAPPERS)
             ]
             if given:
                 place = _place(source, given[0].lineno, folder)

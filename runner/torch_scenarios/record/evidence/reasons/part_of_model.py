@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.divergence import Parting
+from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.tensor_names import BUFFERS
-from torch_scenarios.record.format import RecordedCall
+from torch_scenarios.record.format import RankRecord, RecordedCall
+from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -73,6 +75,40 @@ def _find_order(parted: DecidedParting) -> Reason | None:
                 "rank."
             )
     return None
+
+
+def find_other_unit(records: Mapping[int, RankRecord]) -> Finding | None:
+    """Return the finding that one operation gathers other units of FSDP on some ranks; or None.
+
+    Where units are of one size nothing fails: each rank gets a unit that is made of two. A rank
+    calls one unit by one name, so that one of them communicates for both at some time.
+    """
+    for name, _, calls in calls_by_group(records):
+        own = {rank: {each.carries for each in listed} for rank, listed in calls.items()}
+        for at in range(min(map(len, calls.values()))):
+            met = {rank: listed[at] for rank, listed in sorted(calls.items())}
+            units = {call.carries for call in met.values()}
+            is_met = len(units) > 1 and all(map(_UNIT.fullmatch, units))
+            if is_met and any(len(units & carried) > 1 for carried in own.values()):
+                return Finding(
+                    witness="program",
+                    code="diagnosis_undeclared",
+                    diagnosis="call_mismatch",
+                    prose=(
+                        "ranks communicate for other units of a model in one operation: the sizes "
+                        "fit, so that nothing fails, and each rank gets parts of both"
+                    ),
+                    notes=(
+                        Clause(f"operation {at + 1} on {name} is of another unit on some ranks"),
+                    ),
+                    ranks=tuple(met),
+                    name="outcome",
+                )
+    return None
+
+
+#: the name of a unit of FSDP
+_UNIT = re.compile(r"the unit .*|the root unit", re.DOTALL)
 
 
 def has_buffers(parting: Parting) -> bool:
