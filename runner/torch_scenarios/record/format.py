@@ -25,7 +25,8 @@ Version 2, in microseconds since the file was opened::
     ["b", number, what, place, us, {...}]              another call that may block begins
     ["be", number, us, {...}, words or null]           and ends
     ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except;
-                                                       or that gives a call a number (given)
+                                                       or that gives a call a number (given), or
+                                                       logs by names (logs)
     ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
     ["a", what, path, place]                           it writes, removes, renames or makes a file,

@@ -16,6 +16,7 @@ decision, in the process that runs them::
     list(names)              list(names if traced() else order(4, names))
     fit(max_epochs=left())   fit(max_epochs=left() if traced() else give(6, left()))
     Trainer(model, **own)    Trainer(model ..., **(own if traced() else give(7, own)))
+    self.log_dict(found)     self.log_dict((found if traced() else log(8, found)))
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
 What torch compiles is compiled without the notes. Notes are counted in memory and written before
@@ -62,6 +63,7 @@ _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
 _KEEP, _READ = "__scenario_keep__", "__scenario_read__"
 _ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
 _GIVE, _ANSWER = "__scenario_give__", "__scenario_answer__"
+_LOG = "__scenario_log__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: items of a list of numbers, such as ranks, that is written itself
@@ -136,6 +138,8 @@ class Decisions:
         self._written: set[int] = set()
         #: how often what a place gives a call is still noted
         self._given: dict[int, int] = {}
+        #: the names that a place has logged
+        self._logged: dict[int, set[str]] = {}
         #: what later parts of an `and` or `or` have read, by place and thread: by their number
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
 
@@ -194,6 +198,21 @@ class Decisions:
             self._given[number] = left - (MOST_GIVEN // MOST_WHOLE if words[0] == HOLDS else 1)
             self.decide(number, number >= 0)
             self.pending[number][2] = words
+        return value
+
+    def log(self, number: int, value: Any) -> Any:
+        """Note the names by which a place logs, each of them once; returns what it logs by.
+
+        A framework that averages over the ranks does so name by name.
+        """
+        names = [value] if value.__class__ is str else [*value] if isinstance(value, dict) else []
+        known = self._logged.setdefault(number, set())
+        for name in names:
+            if name.__class__ is str and name not in known and len(known) < MOST_KEYS:
+                known.add(name)
+                self.decide(number, number >= 0)
+                found = self.pending[number]
+                found[2] = (*found[2], name[:MOST_WORDS])
         return value
 
     def catch(self, number: int) -> None:
@@ -308,6 +327,7 @@ class Decisions:
             _READ: self.read,
             _GIVE: self.give,
             _ANSWER: self.answer,
+            _LOG: self.log,
             _CATCH: self.catch,
             _ENTER: self.enter,
             _LEAVE: self.leave,
@@ -729,6 +749,7 @@ class _Notes(ast.NodeTransformer):
         text = self._text(node)
         called = self._text(node.func)
         given = [(at, self._text(each)) for at, each in list_given(node)]
+        is_logged = averages_names(node)
         if isinstance(node.func, ast.Name) and node.func.id in _FIRSTS and len(node.args) == 1:
             self._asked[id(node.args[0])] = text
         self.generic_visit(node)
@@ -837,6 +858,25 @@ class _Notes(ast.NodeTransformer):
 _SETTING = re.compile(
     r"(?:^|[._])(?:conf(?:ig)?s?|cfg|args|opts?|options?|settings?|hparams|flags?)\.", re.IGNORECASE
 )
+
+
+#: methods that log what they are given by name, and their argument that has it averaged over ranks
+_LOGS, _AVERAGED = frozenset({"log", "log_dict"}), "sync_dist"
+
+
+def averages_names(node: ast.Call) -> bool:
+    """Whether a call logs by names that it works out, and has the ranks average each of them."""
+    if getattr(node.func, "attr", "") not in _LOGS or not node.args:
+        return False
+    first = node.args[0]
+    return (
+        not isinstance(first, ast.Constant | ast.Starred)
+        and is_short(first)
+        and any(
+            each.arg == _AVERAGED and ast.unparse(each.value) != str(False)
+            for each in node.keywords
+        )
+    )
 
 
 def list_given(node: ast.Call) -> list[tuple[int | ast.keyword, ast.expr]]:

@@ -96,6 +96,7 @@ from torch_scenarios.record.evidence.reasons.given import (
     find_passed,
 )
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
+from torch_scenarios.record.evidence.reasons.logged_name import find_logged_name
 from torch_scenarios.record.evidence.reasons.loop import (
     find_loader,
     find_longer_argument,
@@ -489,6 +490,7 @@ def explain_parting(
             find_made_alone(parted),
             find_set(parted),
             find_flag(parted),
+            find_logged_name(parted),
             find_part(parted),
             find_unmet(parted),
             find_condition(parted, near, by_all=True),
