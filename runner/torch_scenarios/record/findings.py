@@ -24,6 +24,7 @@ from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
     MESSAGES,
+    NOT_OWN,
     BlockingCall,
     JoinedProgram,
     RankRecord,

@@ -35,6 +35,8 @@ Version 2, in microseconds since the file was opened::
                                                        kills a process: `SIGKILL to 4711`
     ["a", "removes", path, place, us]                  a file is removed, and when
     ["l", name, words, [[file, line, text], ...]]      an error ended a thread, or a pool's task
+    ["share", words, [[file, line, text], ...]]        an error that torch's checkpoints catch, and
+                                                       raise on every rank
     ["j", thread, us, 0 or 1]                          when it was handed what it runs, before a new
                                                        kind; 1: the main thread waits then
     ["i", place, {argument: value}]                    it wraps a model by DDP
@@ -371,6 +373,13 @@ class LostThread(Struct, frozen=True, kw_only=True):
     raised_at: ScriptPlace = ScriptPlace()
 
 
+class SharedError(Struct, frozen=True, kw_only=True):
+    """An error of a rank that `torch.distributed.checkpoint` raises on every rank, and where."""
+
+    words: str
+    raised_at: ScriptPlace = ScriptPlace()
+
+
 class StayingThread(Struct, frozen=True, kw_only=True):
     """A thread that is no daemon, for which a rank waits when its program is over."""
 
@@ -488,6 +497,7 @@ class RankRecord(Struct, kw_only=True):
     #: what it did to files, the threads that it lost, its messages to ranks that are not there
     changes: list[FileChange] = field(default_factory=list)
     lost: list[LostThread] = field(default_factory=list)
+    shared: list[SharedError] = field(default_factory=list)
     staying: list[StayingThread] = field(default_factory=list)
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
@@ -717,7 +727,30 @@ def read(folder: Path) -> dict[int, RankRecord]:
             raise refusal(folder, "bad_record", f"it has more than {MOST_CALLS} calls")
     if not found:
         raise refusal(folder, "bad_record", "no record of a rank is in this folder")
+    _know_shared(found)
     return found
+
+
+#: how the error begins that `torch.distributed.checkpoint` raises on every rank
+_SHARED = "CheckpointException"
+#: and what ranks raise whose own error it is not
+NOT_OWN = f"{_SHARED}: the error of rank "
+
+
+def _know_shared(records: Mapping[int, RankRecord]) -> None:
+    """Let a rank whose error was raised on every rank have that, and the others tell whose it is.
+
+    The words of what they raise hold a traceback of another process, and not where it came from.
+    """
+    own = {rank: record.shared[-1] for rank, record in records.items() if record.shared}
+    for rank, record in records.items() if own else ():
+        if not (record.error or "").startswith(_SHARED):
+            continue
+        if rank in own:
+            record.error, record.raised_at = own[rank].words, own[rank].raised_at
+        else:
+            ranks = " and ".join(map(str, own))
+            record.error = f"{NOT_OWN}{ranks}, which a checkpoint raises on every rank"
 
 
 def _has_begun(path: Path) -> bool:
@@ -900,6 +933,7 @@ _LINES = {
     "raise": "uncaught_error",
     "exit": "exit_place",
     "stay": "staying_thread",
+    "share": "shared_error",
     "back": "spawn_end",
     "end": "end",
 }
@@ -1102,6 +1136,11 @@ class _Reader:
             )
         )
         del self.record.lost[:-MOST_CAUGHT]
+
+    def _take_shared_error(self, words: str, frames: list[Any]) -> None:
+        raised_at = ScriptPlace(frames=script_frames(frames))
+        self.record.shared.append(SharedError(words=_show(words), raised_at=raised_at))
+        del self.record.shared[:-MOST_CAUGHT]
 
     def _take_staying_thread(self, name: str, frames: list[Any]) -> None:
         started_at = ScriptPlace(frames=script_frames(frames))

@@ -63,6 +63,7 @@ from torch_scenarios.record.evidence.frame import (
     started_at,
     watch_handovers,
 )
+from torch_scenarios.record.import_hook import ImportHook
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -93,6 +94,8 @@ _PREFIXES = tuple(
 #: seconds in which a thread of a backend comes to drop what it holds of Python's; tries
 LET_GO_S, MOST_LET_GO = 0.02, 25
 
+#: the module of torch whose functions catch the errors of ranks that save or load together
+_CHECKPOINTS = "torch.distributed.checkpoint.utils"
 #: files between a call of `torch.distributed` and its kernel
 _ENTRIES = ("distributed_c10d.py", "c10d_logger.py", "typing_extensions.py", "contextlib.py")
 
@@ -558,6 +561,7 @@ class Recorder:
         self._watch_backward()
         self._watch_groups()
         self._watch_models()
+        ImportHook({_CHECKPOINTS: self._watch_checkpoints}).install()
         watch_handovers(is_foreign)
         os.register_at_fork(after_in_child=self._note_fork)
 
@@ -1041,6 +1045,19 @@ class Recorder:
             self._put(json.dumps(["i", self.sites.of(frame_of(1)).number, options]))
 
         kind.__init__ = wrap_model
+
+    def _watch_checkpoints(self, module: Any) -> None:
+        """See the errors of this rank that torch's checkpoints catch, and raise on every rank."""
+        wrap = module._wrap_exception
+
+        def wrap_and_note(error: BaseException) -> Any:
+            words, places = describe_error(error)
+            self.write_decisions()
+            places = [*places, *_list_frames(frame_of(1))][:FRAMES]
+            self._put(json.dumps(["share", words, places]))
+            return wrap(error)
+
+        module._wrap_exception = wrap_and_note
 
     def _watch(self, module: Any, name: str) -> None:
         function = getattr(module, name)
