@@ -591,10 +591,13 @@ def _endings(
     causes: list[Finding] = []
     results: list[Finding] = []
     known: dict[str, tuple[int, ...]] = {}
+    # a fake rank makes nothing of what another one that has raised would have sent
+    is_fake = any(each.about.get("mode") == "fake" for each in records.values())
+    has_cause = any(not _OF_NO_DATA.search(whole) for _, whole, *_ in alike)
     for (verb, whole, fix, is_result), ranks in alike.items():
         does = f"{verb}s" if len(ranks) == 1 else verb
         words = whole
-        if is_result and _OF_NO_DATA.search(words):
+        if is_fake and (is_result or has_cause) and _OF_NO_DATA.search(words):
             continue
         same = known.setdefault(whole[:MOST_ALIKE], tuple(ranks)) if fix else tuple(ranks)
         if same != tuple(ranks) and len(whole) > MOST_ALIKE:

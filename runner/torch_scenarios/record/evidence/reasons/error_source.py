@@ -232,6 +232,72 @@ def _find_slow_worker(record: RankRecord, found: re.Match[str], folder: str) -> 
     return Clause(words), fix
 
 
+#: arguments that make a batch of rows, and methods by which an object does, or a dataset gives rows
+_COLLATES, _MAKES_BATCH = frozenset({"collate_fn", "data_collator"}), "__call__"
+_GIVES_ROWS = frozenset({"__iter__", "__getitem__"})
+
+
+def _sizes(node: ast.Assign) -> bool:
+    """Whether a line takes the largest of what it is given, or pads to that."""
+    names = {name_of(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    return bool(names & {"max", "pad_sequence", "pad"})
+
+
+def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return what makes batches of other sizes, which one rank reads for all and joins.
+
+    That is the script's own function that collates rows, or the dataset that gives them.
+    """
+    scripts = _list_scripts(record)
+    made = [
+        (source, source.called(node.value.lineno) | {name_of(node.value)})
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.keyword) and node.arg in _COLLATES
+    ]
+    made += [
+        (source, source.called(at))
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.keyword) and node.arg in _COLLATES
+        for source, at in source.traces(node.value, node.value.lineno)
+    ]
+    names = {name for _, called in made for name in called}
+    found = [
+        (source, node.name, node)
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef) and node.name in names
+    ]
+    found += [
+        (source, kind.name, node)
+        for wanted, methods in ((names, {_MAKES_BATCH}), (None, _GIVES_ROWS))
+        for source in scripts
+        for kind in ast.walk(source.tree)
+        if isinstance(kind, ast.ClassDef) and (wanted is None or kind.name in wanted)
+        for node in kind.body
+        if isinstance(node, ast.FunctionDef) and node.name in methods
+    ]
+    if not found:
+        return None
+    source, name, node = found[0]
+    place = short(((source.file, node.lineno, ""),), folder)
+    sized = next(
+        (each.lineno for each in ast.walk(node) if isinstance(each, ast.Assign) and _sizes(each)), 0
+    )
+    at = f" by `{source.text(sized)}` ({short(((source.file, sized, ''),), folder)})" * bool(sized)
+    words = (
+        f"one rank reads the batches of all ranks and joins them: what `{name}` ({place}) gives is "
+        f"of another size from batch to batch{at}"
+    )
+    fix = (
+        f"pad to one length in `{name}` ({place}), or let each rank read its own batches: "
+        "`dispatch_batches=False` (of accelerate's `DataLoaderConfiguration`, or in Trainer's "
+        "`accelerator_config`)."
+    )
+    return Clause(words), fix
+
+
 _Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
 #: what an error says -> what finds the line that it is about
 _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
@@ -245,5 +311,6 @@ _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
     (re.compile(r"[Cc]an't (?:get|pickle) .*?([\w.]+)\.<locals>\.([\w<>]+)"), _find_unpicklable),
     (re.compile(r"rank should not be the same as the rank of the current process"), _find_peer),
     (re.compile(r"DataLoader timed out after (\d+) seconds"), _find_slow_worker),
+    (re.compile(r"batches of different size with `dispatch_batches"), _find_collate),
     (re.compile(r"mark a variable ready only once|marked as ready twice"), _find_recomputed),
 )
