@@ -11,27 +11,46 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns, short
 from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 
+#: how it is said that a sampler of the script's own ends its batches by what is in them
+BATCH_ENDS = "what a batch holds ends it"
 
-def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[int, int]) -> str:
-    """Return what leaves out items of a loop by their values, others on each rank; or nothing.
+
+def tell_left_out(
+    parted: DecidedParting, at: tuple[str, int], counts: Mapping[int, int]
+) -> tuple[str, str]:
+    """Return what leaves out items of a loop by their values, and what mends it; or nothing.
 
     That is an `if` in what gives the items, by which a rank with fewer turns leaves out more of
-    them, or a line with a filter. `counts` says how many turns each rank has.
+    them, or ends its batches later, or a line with a filter. `counts` says how many turns each rank
+    has.
     """
-    source = script_at(at[0])
+    source, loop = script_at(at[0]), short(((*at, ""),), parted.folder)
     node = source.find_for(at[1]) if source is not None else None
     if source is None or node is None:
-        return ""
+        return "", ""
+    fix = (
+        f"let all ranks take as many turns of the loop at {loop} as the one that has the fewest "
+        "items left (an `all_reduce` with `op=min`): each of them leaves out others."
+    )
     lines = [(source, at[1]), *source.traces(node.iter, at[1])]
     inside = [*_list_givers(source, node.iter, lines)]
     for decision, own in parted.tallies(whole=True).items():
-        if decision.kind == "if" and any(
-            decision.file == script.file
-            and has_line(giver, decision.line)
-            and _leaves_out_more(script.condition(decision.line), own, counts)
+        conditions = [
+            script.condition(decision.line)
             for script, giver in inside
-        ):
-            return f"items are left out by an `if`: {count_turns(parted, decision, own)}"
+            if decision.file == script.file and has_line(giver, decision.line)
+        ]
+        if decision.kind != "if" or not any(_leaves_out_more(e, own, counts) for e in conditions):
+            continue
+        counted = count_turns(parted, decision, own)
+        if any(map(_ends_batch, conditions)):
+            words = f"{BATCH_ENDS}, so that each rank has its own number of batches: {counted}"
+            return words, (
+                f"let every rank cut the rows of all ranks into batches ({parted.place(decision)}) "
+                "and take each n-th of these, as many as all have; or let them agree on the number "
+                f"of turns of the loop at {loop} (an `all_reduce` with `op=min`)."
+            )
+        return f"items are left out by an `if`: {counted}", fix
     places = [
         (script, number)
         for script, first, last in (
@@ -43,8 +62,33 @@ def tell_left_out(parted: DecidedParting, at: tuple[str, int], counts: Mapping[i
     ]
     for script, number in places[:1]:
         place = short(((script.file, number, ""),), parted.folder)
-        return f"items are left out by `{script.text(number)}` ({place})"
-    return ""
+        return f"items are left out by `{script.text(number)}` ({place})", fix
+    return "", ""
+
+
+def _ends_batch(node: ast.If | ast.IfExp | None) -> bool:
+    """Whether an `if` gives what was put together before, and begins it anew: a batch ends there.
+
+    if batch and len(batch) * length > limit:
+        yield batch
+        batch = []
+    """
+    if not isinstance(node, ast.If):
+        return False
+    inner = [each for part in node.body for each in ast.walk(part)]
+    given = {
+        ast.unparse(each.value)
+        for each in inner
+        if isinstance(each, ast.Yield) and isinstance(each.value, ast.Name | ast.Attribute)
+    }
+    set_anew = {
+        ast.unparse(target)
+        for each in inner
+        if isinstance(each, ast.Assign)
+        for whole in each.targets
+        for target in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
+    }
+    return bool(given & set_anew)
 
 
 def _list_givers(

@@ -19,7 +19,7 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
-from torch_scenarios.record.evidence.reasons.left_out import tell_left_out
+from torch_scenarios.record.evidence.reasons.left_out import BATCH_ENDS, tell_left_out
 from torch_scenarios.record.evidence.reasons.origin import tell_contents, word_values
 from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import (
@@ -103,8 +103,10 @@ def _tell_longer(
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
     shown = re.findall(r"`([^`]+)`", held)[-1:]
     held = "" if not chosen and any(each in origin for each in shown) else held
-    left_out = "" if chosen or before else tell_left_out(parted, (file, line), counts)
-    option, without = _find_uneven_option(parted) if _BATCHES.search(text) else ("", "")
+    has_reason = bool(chosen or before)
+    left_out, kept = ("", "") if has_reason else tell_left_out(parted, (file, line), counts)
+    has_option = bool(_BATCHES.search(text)) and not left_out.startswith(BATCH_ENDS)
+    option, without = _find_uneven_option(parted) if has_option else ("", "")
     held = "" if option and not chosen else held
     words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
     words += list_times(counts) + origin
@@ -112,10 +114,13 @@ def _tell_longer(
     words += f"; {held}" if held else ""
     words += f"; {left_out}" if left_out else ""
     fix = _advise(text, (file, line), place, is_backward=is_backward)
-    if left_out:
+    fix = kept or fix
+    if _BY_NODE.search(origin):
         fix = (
-            f"let all ranks take as many turns of the loop at {place} as the one that has the "
-            "fewest items left (an `all_reduce` with `op=min`): each of them leaves out others."
+            f"give every rank the same number of turns of the loop at {place}: whole files are "
+            "dealt to the ranks there, and these hold other numbers of rows. Write as many rows to "
+            "each, end each epoch after as many batches as all ranks have (`with_epoch` of "
+            f"webdataset), or agree on that first{_JOINED * is_backward}."
         )
     if option:
         words += f"; {option} leaves the numbers of batches as they are"
