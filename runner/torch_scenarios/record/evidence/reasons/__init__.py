@@ -95,6 +95,7 @@ from torch_scenarios.record.evidence.reasons.given import (
     find_given_too,
     find_passed,
 )
+from torch_scenarios.record.evidence.reasons.kept_state import find_kept_state
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.logged_name import find_logged_name
 from torch_scenarios.record.evidence.reasons.loop import (
@@ -501,6 +502,8 @@ def explain_parting(
             find_shortcut(parted, by_all=True),
             find_condition(parted, near),
             find_given_amount(parted),
+            find_lost_dimension(parted),
+            find_kept_state(parted),
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop, has_returned=False),
             find_turns(parting, records, folder) if loop is not None or not always else None,
