@@ -231,8 +231,9 @@ def _join_race(
             )
             after = f"what they call after it meets at random: {', '.join(names)}"
             more = (Clause(after),) if names else ()
-            notes = (*_tell_threads(records[rank], folder), *finding.notes, *more)
-            yield replace(finding, notes=notes, fix=_fix_race(rank))
+            threads = [e for e in _tell_threads(records[rank], folder) if e not in finding.notes]
+            notes = (*threads, *finding.notes, *more)
+            yield replace(finding, notes=notes, fix=_fix_race(records[rank], folder))
 
 
 def _tell_threads(record: RankRecord, folder: str) -> list[Clause]:
@@ -270,12 +271,24 @@ def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str)
     return None
 
 
-def _fix_race(rank: int) -> str:
-    return (
-        f"two threads of rank {rank} communicate in one group, and which of them comes first "
-        "is a matter of time: give each thread a group of its own, or let one thread make all "
-        "calls."
+def _fix_race(record: RankRecord, folder: str) -> str:
+    """Return what mends threads of a rank that race; a checkpoint has one of torch's own."""
+    saves = (
+        _line(call.place.short(folder))
+        for call in record.calls
+        if call.place.frames and _SAVES.search(call.place.frames[0][2])
     )
+    where = next(saves, "")
+    own = f" (`process_group=` of `async_save`, {where})" if where else ""
+    return (
+        f"two threads of rank {record.rank} communicate in one group, and which of them comes "
+        f"first is a matter of time: give each thread a group of its own{own}, or let one thread "
+        "make all calls."
+    )
+
+
+#: a line that saves a checkpoint in a thread of torch's own
+_SAVES = re.compile(r"\basync_save\(")
 
 
 def _find_parting(
@@ -398,7 +411,7 @@ def _report_parting(
             "ranks without that error."
         )
     elif (own := _find_threads(parting, records, folder)) is not None:
-        fix = _fix_race(own)
+        fix = _fix_race(records[own], folder)
         notes = (*_tell_threads(records[own], folder), *notes)
     elif finding.diagnosis in _DISAGREEMENTS:
         (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]

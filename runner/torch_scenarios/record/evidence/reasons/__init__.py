@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
 from torch_scenarios.record.evidence.divergence import (
     CROSSED,
     Parting,
@@ -132,7 +132,7 @@ from torch_scenarios.record.evidence.reasons.part_of_model import (
 )
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
-from torch_scenarios.record.format import BlockingCall, RankRecord, RecordedCall
+from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -189,7 +189,8 @@ def _add_reasons(
     parting = parting_of(finding, records)
     if (finding.fix or "").startswith("two threads"):
         always = DecidedParting(parting, records, folder) if parting is not None else None
-        reason = find_condition(always, always.tallies(whole=True)) if always is not None else None
+        apart = _list_apart(always) if always is not None else {}
+        reason = find_condition(always, apart) if always is not None else None
         if reason is None or parting is None:
             return tuple(lines)
         lines[at] = add_reason(finding, [reason[0]], reason[1])
@@ -222,6 +223,22 @@ def _add_reasons(
     told = _say_later(finding, parting)
     lines[at] = add_reason(told, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting, folder)) if fix else tuple(lines)
+
+
+def _list_apart(parted: DecidedParting) -> Mapping[Decision, Mapping[int, Tally]]:
+    """Return what ranks decided otherwise, and not only in another turn of one loop.
+
+    The calls of two threads meet in any order: ranks that meet there may be turns apart.
+    """
+    counts: dict[Decision, list[int]] = {}
+    for at, rank in enumerate(parted.ranks):
+        for way in parted.records[rank].ways:
+            counts.setdefault(way.decision, [0] * len(parted.ranks))[at] += way.yes
+    return {
+        decision: own
+        for decision, own in parted.tallies(whole=True).items()
+        if len({*counts[decision]}) > 1
+    }
 
 
 #: an operation of a group, as a finding counts it
