@@ -529,8 +529,14 @@ _SHAPES = (
 )
 
 
+#: a clause about one end of a message
+_OF_MESSAGE = re.compile(r"in `i?(?:send to|recv from) \d+`")
+
+
 def _fix_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | None:
     """Return what mends shapes that differ, by what passes them; None where that is the shape."""
+    if any(_OF_MESSAGE.search(each.words) for each in finding.notes):
+        return None
     words = " ".join(finding.because)
     places = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
     for rank in finding.ranks:
@@ -573,6 +579,13 @@ _OF_NO_DATA = re.compile(
 )
 
 
+#: what a rank raises that has got what is of another size, or no data at all
+_OF_OTHER_DATA = re.compile(
+    rf"{_OF_NO_DATA.pattern}|must match the size of tensor|invalid for input of size|size mismatch|"
+    r"shapes cannot be multiplied|expects each tensor to be equal size|Sizes of tensors must match"
+)
+
+
 def _endings(
     records: Mapping[int, RankRecord], told: Sequence[Finding], folder: str
 ) -> tuple[list[Finding], list[Finding]]:
@@ -588,12 +601,21 @@ def _endings(
     for rank, record in sorted(records.items()):
         ended = _tell_end(record, folder, torn=torn)
         if ended is not None:
-            # what a fake rank gets where calls do not fit is no data
+            # what a rank gets where calls do not fit is no data, or other data; and the error of
+            # another rank follows from that
             fake = record.about.get("mode") == "fake"
-            is_result = (fake or (record.died is not None and record.inside)) and any(
-                rank in each.ranks
-                and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "invalid_argument"}
-                for each in told
+            is_other = (record.error or "").startswith(NOT_OWN)
+            is_result = is_other or (
+                (
+                    fake
+                    or (record.died is not None and record.inside)
+                    or _OF_OTHER_DATA.search(record.error or "") is not None
+                )
+                and any(
+                    rank in each.ranks
+                    and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "invalid_argument"}
+                    for each in told
+                )
             )
             also = [each for each in records.values() if each.error == record.error]
             fix = _fix_rank(record, folder, also) if ended[0] == "raise" else ""

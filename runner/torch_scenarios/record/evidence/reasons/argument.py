@@ -273,6 +273,25 @@ def find_batch(parting: Parting, records: Mapping[int, RankRecord], folder: str)
     value = _find_passed(source, frames[0][1]) if source is not None else None
     if value is None:
         return None
+    counts = values_text({rank: _word_rows(count) for rank, count in sorted(last.items())})
+    found = _tell_last_batch(frames, value, f"{counts}, after {full} in each turn before", folder)
+    if found is None:
+        return None
+    words, at = found
+    fix = (
+        f"let the loader leave out what does not fill a batch (`drop_last=True`, {at}), or "
+        "deal each rank as many rows, or pad to the longest before the ranks gather."
+    )
+    return Clause(f"the tensor is made of {words}"), fix
+
+
+def _tell_last_batch(
+    frames: Frames, value: ast.expr, has: str, folder: str
+) -> tuple[str, str] | None:
+    """Return in words the loop over a loader that a value is of, whose last batch is not full.
+
+    The second is the line that makes the loader. `has` says how many rows the batch has.
+    """
     traced = trace_value(frames, value)
     for script, line in traced:
         head = script.find_for(line)
@@ -282,17 +301,37 @@ def find_batch(parting: Parting, records: Mapping[int, RankRecord], folder: str)
         if head is None or not made[1] or _drops_last(*made):
             continue
         place, at = (short(((each.file, no, ""),), folder) for each, no in ((script, line), made))
-        counts = {rank: _word_rows(count) for rank, count in sorted(last.items())}
         words = (
-            f"the tensor is made of a batch of `{script.text(line)}` ({place}), and the last batch "
-            f"has {values_text(counts)}, "
-            f"after {full} in each turn before; the loader is `{made[0].text(made[1])}` ({at})"
+            f"a batch of `{script.text(line)}` ({place}), and the last batch has {has}; the loader "
+            f"is `{made[0].text(made[1])}` ({at})"
         )
-        fix = (
-            f"let the loader leave out what does not fill a batch (`drop_last=True`, {at}), or "
-            "deal each rank as many rows, or pad to the longest before the ranks gather."
-        )
-        return Clause(words), fix
+        return words, at
+    return None
+
+
+def find_last_message(
+    send: RecordedCall, before: Sequence[RecordedCall], folder: str
+) -> Reason | None:
+    """Return the loop over a loader whose last batch gives a message fewer rows than those before.
+
+    The stages of a pipeline agree on the shapes of their messages with the first batch.
+    """
+    rows, known = _list_rows(send), {each for call in before for each in _list_rows(call)}
+    if len(rows) != 1 or len(known) != 1 or rows[0] >= min(known):
+        return None
+    for file, line, _ in send.place.frames[:1]:
+        source = script_at(file)
+        for value in (part for each in source.calls(line) for part in each.args) if source else ():
+            has = f"fewer rows: a part of it has {rows[0]}, after {min(known)} in each turn before"
+            found = _tell_last_batch(send.place.frames, value, has, folder)
+            if found is not None:
+                words, at = found
+                fix = (
+                    f"let the loader leave out what does not fill a batch (`drop_last=True`, {at}),"
+                    " or fill the last one up: ranks that pass messages on have agreed on their "
+                    "shapes with the first batch."
+                )
+                return Clause(f"what is sent is made of {words}"), fix
     return None
 
 

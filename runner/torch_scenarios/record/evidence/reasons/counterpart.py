@@ -37,7 +37,7 @@ from torch_scenarios.record.evidence.reasons.address import (
     find_other_target,
     find_peer,
 )
-from torch_scenarios.record.evidence.reasons.argument import find_buffer
+from torch_scenarios.record.evidence.reasons.argument import find_buffer, find_last_message
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
@@ -205,6 +205,10 @@ def _find_wrong_turn(
                         reason = _find_branch(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
+                earlier = [each for _, each in sent[: number - 1] if each.place == send.place]
+                last = find_last_message(send, earlier, folder)
+                if last is not None:
+                    return Clause(f"{clause.words}; {last[0].words}"), last[1]
                 added = _find_added(parted, (source, send), (target, take)) if number > 1 else None
                 if added is not None:
                     return Clause(f"{clause.words}; {added[0].words}"), added[1]
