@@ -110,6 +110,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     is_left_earlier,
     tell_progress,
 )
+from torch_scenarios.record.evidence.reasons.lost_dimension import find_lost_dimension
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.model_options import (
     find_buffers,
