@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 #: the part of a `match` that begins with a line
@@ -27,7 +27,8 @@ MOST_TRACES, MOST_FOLDERS = 12, 3
 MOST_REACHED = 200
 #: what a line reads that differs between ranks by itself
 _OF_RANK = re.compile(
-    r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread|main_process|process_index"
+    r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread|main_process|process_index|"
+    r"by_node\b"
 )
 #: what names the rank of a process: no `lora_rank`, which is one of a matrix
 _NAMES_RANK = re.compile(
@@ -43,6 +44,8 @@ _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 _ITERATORS = frozenset({"iter", "zip", "map", "filter", "enumerate", "islice", "chain", "cycle"})
 #: what makes a method one that is read like a field
 _PROPERTIES = frozenset({"property", "cached_property"})
+#: calls by which one rank sends to all others what is then the same on all
+_SENDS_TO_ALL = frozenset({"broadcast", "broadcast_object_list"})
 #: calls that leave the program
 _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 
@@ -511,8 +514,24 @@ class Script:
         )
 
     def keeps_rank(self, line: int) -> bool:
-        """Whether a line keeps which rank it is on, and makes nothing of it."""
-        return _KEEPS_RANK.fullmatch(self.text(line)) is not None
+        """Whether a line keeps which rank it is on, and makes nothing of it.
+
+        Nor does one by which ranks differ that sets what one of them sends to all.
+        """
+        return _KEEPS_RANK.fullmatch(self.text(line)) is not None or line in self._sent
+
+    @cached_property
+    def _sent(self) -> frozenset[int]:
+        """The lines that set what one rank sends to all others, behind them."""
+        found = set()
+        for call in ast.walk(self.tree):
+            if not isinstance(call, ast.Call) or name_of(call.func) not in _SENDS_TO_ALL:
+                continue
+            passed = call.args[:1] or [each.value for each in call.keywords[:1]]
+            for value in passed:
+                if isinstance(value, ast.Name | ast.Attribute):
+                    found.add(self.assignment(value, call.lineno))
+        return frozenset(found)
 
     def held(self, node: ast.expr, line: int) -> tuple[Script, int] | None:
         """Return the line of a class by which an object of it, made before a line, has a value."""

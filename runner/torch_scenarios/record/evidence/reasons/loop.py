@@ -122,6 +122,9 @@ def _tell_longer(
             "each, end each epoch after as many batches as all ranks have (`with_epoch` of "
             f"webdataset), or agree on that first{_JOINED * is_backward}."
         )
+    if evened := _tell_evened((file, line), parted.folder):
+        words += f"; {evened[0]}"
+        fix = f"{evened[1]}. Or {fix}"
     if option:
         words += f"; {option} leaves the numbers of batches as they are"
         fix = f"leave out {option}: without it {without}. Or {fix}"
@@ -179,6 +182,32 @@ def _find_uneven_option(parted: DecidedParting) -> tuple[str, str]:
     return "", ""
 
 
+#: functions that part a list for the ranks, each with what makes the parts of one length
+_PARTS_EVENLY = {
+    "split_between_processes": ("apply_padding", "repeats the last item of a short part")
+}
+
+
+def _tell_evened(at: tuple[str, int], folder: str) -> tuple[str, str] | None:
+    """Return the line that parts a list for the ranks in parts of other lengths, and what mends it.
+
+    None where the loop does not go over such a part, or where these are made of one length.
+    """
+    source = script_at(at[0])
+    node = source.find_for(at[1]) if source is not None else None
+    for script, line in source.traces(node.iter, at[1]) if source and node is not None else ():
+        for call in script.calls(line):
+            name, what = _PARTS_EVENLY.get(name_of(call.func), ("", ""))
+            if name and not any(each.arg in {name, None} for each in call.keywords):
+                place = short(((script.file, line, ""),), folder)
+                text = ast.unparse(call.func)
+                return (
+                    f"`{text}` ({place}) parts what does not divide in parts of other lengths",
+                    f"pass `{name}=True` to `{text}` ({place}), which {what}",
+                )
+    return None
+
+
 #: how a loop is tied to a line that reads what differs between ranks
 _DEPENDS = ", which depends on"
 
@@ -198,6 +227,12 @@ def tell_filled(
     return tell_contents(parted, at, read, without)
 
 
+#: what deals whole files to ranks
+_BY_NODE = re.compile(r"by_node\b")
+#: what mends a loop as well whose model is under DDP
+_JOINED = "; with DDP also `with Join([model]):` around the loop"
+
+
 def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
     """Return how ranks take as many turns of a loop, by what it goes on for."""
     if text.startswith("while "):
@@ -207,7 +242,7 @@ def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) ->
             "decide and `broadcast` it, or `all_reduce` a flag in each turn."
         )
     turns = f"give every rank the same number of turns of the loop at {place}: "
-    join = "; with DDP also `with Join([model]):` around the loop" * is_backward
+    join = _JOINED * is_backward
     bounds = re.search(r" in range\((.*)\)$", text)
     if bounds is not None and not bounds[1].startswith("len("):
         return f"{turns}let `{bounds[1]}` be the same on all ranks, or agree on it first{join}."

@@ -121,7 +121,7 @@ def _tell_chosen(record: RankRecord, folder: str) -> str:
         read = [part for each in calls for part in (each.func, *each.args)]
         read += [each.value for call in calls for each in call.keywords]
         for script, at in source.traces(ast.Tuple(read, ast.Load()), line):
-            if script.chooses(at):
+            if script.chooses(at) and not script.keeps_rank(at):
                 used, place = (
                     short(((each, number, ""),), folder)
                     for each, number in ((file, line), (script.file, at))
