@@ -2831,6 +2831,7 @@ for x in loader:
     [
         "engine.set_gradient_accumulation_boundary(boundary)",
         "model.require_backward_grad_sync = boundary",
+        "with fabric.no_backward_sync(model, enabled=boundary): pass",
     ],
 )
 def test_a_switch_of_ddp_or_deepspeed_that_ranks_set_otherwise_is_told(

@@ -552,6 +552,8 @@ SWITCHES = frozenset(
     }
 )
 SWITCHED = frozenset({"require_backward_grad_sync", "sync_gradients"})
+#: contexts of Fabric in which a model does not communicate, by the argument that says whether
+SWITCHED_BY = {"no_backward_sync": "enabled"}
 #: names, each with what gives its value again
 _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 #: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
@@ -761,6 +763,16 @@ class _Notes(ast.NodeTransformer):
             node.args[0] = self._order(node.args[0], text)
         if isinstance(node.func, ast.Attribute) and node.func.attr in SWITCHES and node.args:
             node.args[0] = self._keep_flag(node.args[0], node.lineno, text)
+        switch = SWITCHED_BY.get(getattr(node.func, "attr", ""))
+        for each in node.keywords if switch is not None else ():
+            if each.arg == switch:
+                each.value = self._keep_flag(each.value, node.lineno, text)
+        if is_logged:
+            number = self._number("logs", node.lineno, text, ())
+            noted = _call(_LOG, number, copy.deepcopy(node.args[0]))
+            found = ast.IfExp(test=_call(_TRACED), body=node.args[0], orelse=noted)
+            _place(found, node.args[0])
+            node.args[0] = found
         for at, text in given:
             if isinstance(at, int):
                 node.args[at] = self._give(node.args[at], text, (called,))
@@ -995,7 +1007,9 @@ def _find_read_parts(node: ast.AST) -> list[ast.expr]:
         case ast.Subscript():
             return [node.slice]
         case ast.Call():
-            return node.args
+            function = node.func  # the number that a tensor is
+            is_item = isinstance(function, ast.Attribute) and function.attr == "item"
+            return [*node.args, *([function.value] if is_item else [])]  # type: ignore[attr-defined]
     return []
 
 

@@ -227,6 +227,10 @@ def find_given_amount(parted: DecidedParting) -> Reason | None:
     return None
 
 
+#: places that words name
+_PLACES = re.compile(r"\(([^\s()]+:\d+)\)")
+
+
 def find_given_too(parted: DecidedParting, reason: str) -> Reason | None:
     """Return what ranks were given otherwise in what their lines use; None where a reason has it.
 
@@ -238,9 +242,11 @@ def find_given_too(parted: DecidedParting, reason: str) -> Reason | None:
         spans = _list_spans(frames[:1])
         for decision, words in list_differing(parted, frames):
             difference = re.split(r" differs: |\), is ", words)[-1]
-            is_known = difference in reason or f"({parted.place(decision)})" in reason
+            found = _word(parted, decision, words)
+            places = set(_PLACES.findall(found[0].words))
+            is_known = difference in reason or bool(places & {*_PLACES.findall(reason)})
             if _is_inside(decision, spans) and not is_known:
-                return _word(parted, decision, words)
+                return found
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.decision import SWITCHED, SWITCHES
+from torch_scenarios.record.evidence.decision import SWITCHED, SWITCHED_BY, SWITCHES
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import Script, script_at
@@ -174,6 +174,9 @@ def _find_switched(node: ast.AST) -> ast.expr | None:
     """Return what a statement sets a switch of a model to; None for any other statement."""
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SWITCHES:
         return node.args[0] if node.args else None
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SWITCHED_BY:
+        name = SWITCHED_BY[node.func.attr]  # type: ignore[attr-defined]
+        return next((each.value for each in node.keywords if each.arg == name), None)
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") in SWITCHED:
         return node.value
     return None
