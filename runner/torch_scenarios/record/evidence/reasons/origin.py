@@ -116,7 +116,11 @@ def _tell_seed(parted: DecidedParting, decision: Decision) -> str:
     """Return the line that seeds each rank otherwise, where a decision draws at random."""
     source = script_at(decision.file)
     test = _find_test(source, decision) if source is not None else None
-    if source is None or test is None or not _DRAWS.search(ast.unparse(test)):
+    if source is None or test is None:
+        return ""
+    names = [each for each in ast.walk(test) if isinstance(each, ast.Name)]
+    set_by = [source.text(at) for each in names if (at := source.assignment(each, test.lineno))]
+    if not any(map(_DRAWS.search, (ast.unparse(test), *set_by))):
         return ""
     begin = (source, ast.Constant(value=None), decision.line)
     for script in _Search(parted, decision, begin).scripts:
