@@ -48,7 +48,7 @@ NIGHTLY = {
     *("one_seed_of_noise", "epoch_anew_after_resume", "fsdp2_scales_own_shards"),
     *("never_awaited", "shared_head_not_reduced", "biases_not_averaged", "adapters_after_fsdp"),
     *("norms_of_a_split_sequence", "average_object_before_ddp", "owners_clip_alone"),
-    *("shard_of_rank_zero_resumed", "owners_leave_positions_out"),
+    *("shard_of_rank_zero_resumed", "owners_leave_positions_out", "owners_overwritten"),
     *("hooks_sum_what_is_summed", "flat_copies_summed_twice"),
     *("hook_scales_by_rank", "flag_set_behind_forward", "reads_in_flight"),
     *("clips_by_another_limit", "ema_on_one_rank", "gathers_for_a_contrast", "list_of_one_tensor"),
@@ -64,7 +64,7 @@ WARNINGS = {
 
 #: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part
 SURE = {
-    *("stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"),
+    *("stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out", "owners_overwritten"),
     *("sums_what_is_summed", "hooks_sum_what_is_summed", "flat_copies_summed_twice"),
     "strided_gradient",
 }
@@ -202,6 +202,13 @@ def test_a_sum_of_gradients_that_nothing_divides_is_said(recording: Recording) -
     ran = recording.of("values/odd/sums_gradients.py", *VALUES)
     assert (ran.code, said in ran.output) == (0, True), ran.output
     assert "not divided" not in recording.of("values/right/by_hand.py", *VALUES).output
+
+
+def test_a_head_of_each_rank_next_to_replicas_is_said(recording: Recording) -> None:
+    """It need not be a mistake: each rank may train one of its own."""
+    said = "`weight`, `bias` are not equal on ranks 0 and 1 from the beginning, the optimizer steps"
+    ran = recording.of("values/odd/head_of_each_rank.py", *VALUES)
+    assert (ran.code, said in ran.output) == (0, True), ran.output
 
 
 def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:

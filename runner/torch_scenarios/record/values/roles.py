@@ -395,7 +395,7 @@ def _find_by_optimizers(
     for group in [each for each in groups if each.gradients and each.ranks not in model]:
         names: set[str] | None = None
         for rank in group.ranks:
-            own = _find_stepped_with(records[rank], group.names) if rank in records else set()
+            own = find_stepped_with(records[rank], group.names) if rank in records else set()
             names = own if names is None else names & own
         known = {n for each in groups if set(each.ranks) >= set(group.ranks) for n in each.names}
         names = (names or set()) - known - experts
@@ -461,7 +461,7 @@ def _find_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup
         own = []
         for record in (records[rank] for rank in ranks):
             sharded = {e.name for e in record.parameters.values() if e.is_part}
-            own.append(_find_stepped_with(record, sharded) - sharded)
+            own.append(find_stepped_with(record, sharded) - sharded)
         names = set.intersection(*own) - find_experts(records)
         names = {each for each in names if _is_alike(records, ranks, each, _find_around)}
         if names:
@@ -495,7 +495,7 @@ def _exchanges_experts(records: Mapping[int, ValueRecord]) -> bool:
     return any(call.operation.startswith("alltoall") for r in records.values() for call in r.calls)
 
 
-def _find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
+def find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
     """Return the parameters with gradients that an optimizer steps together with others."""
     found: set[str] = set()
     for step in find_first_steps(record):

@@ -49,7 +49,7 @@ from torch_scenarios.record.values.invariants.resumption import (
     find_lone_states,
 )
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
-from torch_scenarios.record.values.invariants.start import find_early_copies
+from torch_scenarios.record.values.invariants.start import find_early_copies, tell_own_weights
 from torch_scenarios.record.values.invariants.sums import (
     find_sums_of_replicas,
     tell_undivided_sums,
@@ -85,7 +85,9 @@ def judge_values(records: Records, roles: Roles) -> Judgement:
     kept = _keep_first_causes(found)
     order = {code: at for at, (code, *_) in enumerate(INVARIANTS)}
     kept.sort(key=lambda each: (not each.error, each.turn, order.get(each.code, 99)))
-    hints = () if kept else tuple(tell_undivided_sums(records, roles))
+    hints = (
+        () if kept else (*tell_undivided_sums(records, roles), *tell_own_weights(records, roles))
+    )
     return Judgement(findings=tuple(kept), judged=tuple(judged), open=tuple(left), hints=hints)
 
 

@@ -3,7 +3,8 @@
 A parameter that is made after the optimizer, DDP or FSDP took its list is in no list, and never
 trained, or never reduced: a head that is replaced after `DistributedDataParallel(model)`. An
 optimizer that is made before FSDP2 shards the model steps tensors without a gradient. Ranks that
-each step a part of the parameters may leave some out altogether: `n // world` of them a rank.
+each step a part of the parameters may leave some out altogether: `n // world` of them a rank. Or
+one rank sends all of them, and takes back what another rank has stepped.
 
 What is left out may be meant not to be trained: it is a warning. It is an error where it is what a
 division leaves over at the end of a list that is dealt in equal parts, and where none of the
@@ -20,12 +21,13 @@ from torch_scenarios.record.values.format.event import (
     LateParameter,
     OptimizerSettings,
 )
-from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.record import CarryingCall, OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
     list_by_rank,
     list_names,
+    tell_line,
 )
 from torch_scenarios.record.values.roles import Roles, find_owners, find_reduced
 from torch_scenarios.verdict.finding import ranks_text
@@ -42,6 +44,7 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
     """Yield parameters that were made after DDP or the optimizer took its list."""
     del roles
     yield from _find_idle_optimizers(records)
+    yield from _find_overwritten(records)
     yield from _find_left_out(records)
     for rank, record in records.items():
         elsewhere = {
@@ -100,6 +103,47 @@ def _find_idle_optimizers(records: Records) -> Iterator[ValueFinding]:
                 "`model.parameters()`",
             )
             return
+
+
+def _find_overwritten(records: Records) -> Iterator[ValueFinding]:
+    """Yield parameters that one rank steps, and that another rank sends as they were before.
+
+    So it is where one value comes back from `broadcast` after each step of the rank.
+    """
+    for ranks, _, stepped in find_owners(records):
+        for rank, record in ((rank, records[rank]) for rank in ranks):
+            first = min((each.at for each in record.steps), default=0)
+            own = {record.parameters[n].name for step in record.steps for n in step.gradients}
+            sent: dict[str, list[CarryingCall]] = {}
+            for call in record.calls:
+                if call.operation == "broadcast_" and call.ranks == ranks and call.at > first:
+                    tensor = call.tensors[0]
+                    if tensor.carries == "weight" and len(tensor.parameters) == 1:
+                        name = record.parameters[tensor.parameters[0]].name
+                        sent.setdefault(name, []).append(call)
+            lost = [
+                name
+                for name, calls in sent.items()
+                if name in own & stepped
+                and len(calls) > 1
+                and len({each.results for each in calls}) == 1
+                and all(each.tensors[0].hash != each.results[0] for each in calls)
+            ]
+            if lost:
+                call = sent[lost[0]][0]
+                yield ValueFinding(
+                    code="parameter_not_wrapped",
+                    message=f"rank {rank} alone steps {list_names(lost)}, and `broadcast`"
+                    f"{tell_line(record, call.place)} puts back what "
+                    f"{'they were' if len(lost) > 1 else 'it was'} before the step, which another "
+                    f"rank sends: {'they are' if len(lost) > 1 else 'it is'} never trained",
+                    ranks=ranks,
+                    rank=rank,
+                    place=call.place,
+                    hint="let the rank that steps a parameter send it: `src` is its rank",
+                    name=lost[0],
+                )
+                return
 
 
 def _find_left_out(records: Records) -> Iterator[ValueFinding]:

@@ -38,7 +38,9 @@ from torch_scenarios.record.values.roles import (
     ReplicaGroup,
     Roles,
     find_experts,
+    find_first_steps,
     find_first_use,
+    find_stepped_with,
 )
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -70,6 +72,49 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
         turn=0,
         name=names[0],
     )
+
+
+def tell_own_weights(records: Records, roles: Roles) -> Iterator[str]:
+    """Yield weights that ranks begin otherwise and step with replicas, and that no call carries.
+
+    It is not a finding: each rank may train a head of its own.
+    """
+    experts = find_experts(records)
+    for group in roles.replicas:
+        own = [records[rank] for rank in group.ranks if rank in records]
+        if not group.gradients or group.averages or len(own) < len(group.ranks) or experts:
+            continue
+        if any(set(group.ranks) & set(ranks) for ranks in roles.model):
+            continue
+        known = {name for each in roles.replicas for name in each.names}
+        begun = [find_first_use(each) for each in own]
+        stepped = [find_stepped_with(each, group.names) - known for each in own]
+        carried = {
+            record.parameters[number].name
+            for record in own
+            for call in record.calls
+            for tensor in call.tensors
+            for number in tensor.parameters
+        }
+        names = [
+            each.name
+            for each in own[0].parameters.values()
+            if each.name in set.intersection(*stepped) - carried
+            and not each.placements
+            and len({tuple(r.parameters[r.names[each.name]].shape) for r in own}) == 1
+            and len({one.get(each.name) for one in begun}) > 1
+        ]
+        if names:
+            step = next(find_first_steps(own[0]))
+            they, are = ("they", "are") if len(names) > 1 else ("it", "is")
+            yield (
+                f"{list_names(names)} {are} not equal on {ranks_text(group.ranks)} from the "
+                f"beginning, the optimizer steps {'them' if len(names) > 1 else 'it'}"
+                f"{tell_line(own[0], step.place)} together with replicas, and no call carries "
+                f"{'their gradients' if len(names) > 1 else 'its gradient'}: where {they} {are} "
+                "to be one on all ranks, wrap the module together with the others"
+            )
+            return
 
 
 def find_equalizing_line(record: ValueRecord, names: Container[str]) -> int:
