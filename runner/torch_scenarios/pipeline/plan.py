@@ -48,7 +48,7 @@ from torch_scenarios.operations.compute import Compute
 from torch_scenarios.pipeline.attempts import weigh
 
 #: microbatches of one stage that are weighed; more repeat the last
-FEW_TURNS = 3
+FEW_TURNS = 2
 #: the tuner's word for A100
 AMPERE = "ampere"
 
@@ -254,11 +254,15 @@ def weigh_candidate(
         message = f"{path} cannot be written: {error.strerror or error}"
         raise LaunchError(message) from error
     if way.stages > 1 or way.turns <= FEW_TURNS:
-        found, held, bottleneck = _weigh(model, way, machine, gpu, path)
+        found, held, shares = _weigh(model, way, machine, gpu, path)
     else:
-        short, _, _ = _weigh(model, replace(way, turns=FEW_TURNS - 1), machine, gpu, path)
-        longer, held, bottleneck = _weigh(model, replace(way, turns=FEW_TURNS), machine, gpu, path)
-        found = _repeat(short, longer, way.turns - FEW_TURNS)
+        few = [replace(way, turns=turns) for turns in (FEW_TURNS - 1, FEW_TURNS)]
+        (short, _, before), (longer, held, last) = (
+            _weigh(model, each, machine, gpu, path) for each in few
+        )
+        times = way.turns - FEW_TURNS
+        found = _repeat(short, longer, times)
+        shares = {name: us + times * (us - before.get(name, 0.0)) for name, us in last.items()}
     least = min(held, float(int(model.hold_least().load(way, gpu).held)))
     load = model.load(way, gpu)
     return PlannedStep(
@@ -268,7 +272,7 @@ def weigh_candidate(
         least=least,
         verdict=tell_fit(held, machine.memory, least, is_planned=True),
         forecast=found,
-        bottleneck=bottleneck,
+        bottleneck=_bottleneck(found.time, shares),
         bubble_us=model.bubble_us(way, load, CollectiveTimes(machine, way.ranks)),
         waits_us=load.waits,
     )
@@ -276,8 +280,11 @@ def weigh_candidate(
 
 def _weigh(
     model: Decoder, way: Candidate, machine: Topology, gpu: Gpu, path: Path
-) -> tuple[Forecast, float, str]:
-    """Prove the program of a candidate; return its forecast, bytes held, and its bottleneck."""
+) -> tuple[Forecast, float, dict[str, float]]:
+    """Prove the program of a candidate; return its forecast, bytes held, and its critical path.
+
+    Of that it is how long, in microseconds, all steps of an operation are on it together.
+    """
     limits = replace(DEFAULT, max_ranks=max(DEFAULT.max_ranks, way.ranks))
     (scenario,) = load_content(path, model.program(way, gpu).encode(), limits=limits)
     analysis = weigh(scenario, limits)
@@ -291,8 +298,11 @@ def _weigh(
     assert analysis.footprint is not None
     forms = model.forms_of(way)
     found = forecast(predicted.traffic, machine, reckoned=True, forms=forms)
-    bottleneck = _bottleneck(found, _names(steps_of(scenario.steps)))
-    return found, analysis.footprint.bytes_held, bottleneck
+    names, shares = _names(steps_of(scenario.steps)), dict[str, float]()
+    for part in found.steps:
+        name = names.get(int(part.part), "step")
+        shares[name] = shares.get(name, 0.0) + part.on_path
+    return found, analysis.footprint.bytes_held, shares
 
 
 def _repeat(short: Forecast, longer: Forecast, times: int) -> Forecast:
@@ -325,18 +335,14 @@ def _names(steps: Any) -> dict[int, str]:
     return {each.index: getattr(each.operation, "name", None) or "step" for each in steps}
 
 
-def _bottleneck(found: Forecast, names: dict[int, str]) -> str:
+def _bottleneck(time: float, shares: dict[str, float]) -> str:
     """Return what the critical path is in longest, all steps of an operation together."""
-    shares: dict[str, float] = {}
-    for part in found.steps:
-        name = names.get(int(part.part), "step")
-        shares[name] = shares.get(name, 0.0) + part.on_path
     name = max(shares, key=lambda each: shares[each])
     others = {key: value for key, value in shares.items() if key != Compute.name}
-    words = f"{name} {shares[name] / found.time:.0%}"
+    words = f"{name} {shares[name] / time:.0%}"
     if name == Compute.name and others:
         second = max(others, key=lambda each: others[each])
-        words += f", {second} {others[second] / found.time:.0%}"
+        words += f", {second} {others[second] / time:.0%}"
     return words
 
 
