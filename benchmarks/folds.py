@@ -116,7 +116,7 @@ def _rows() -> Iterator[MeasuredRow]:
             if collective == "all_to_all" and ranks > MOST_PEERS:
                 continue
             machine = preset(about["preset"])
-            plain = replace(machine, factor=1.0, factors={}, hop=0.0, peer=0.0)
+            plain = replace(machine, factor=1.0, factors={}, hop=0.0, ring_hop=None, peer=0.0)
             members = members_of(about, machine, ranks, int(row["nodes"]))
             world_size = members[-1] + 1
             base, hop, peer = (

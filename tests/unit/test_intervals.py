@@ -388,6 +388,15 @@ def test_sums_by_nvls_take_what_their_chunks_take(
     assert 0.93 * least < found.time < 1.07 * most
 
 
+def test_a_hop_of_a_ring_may_take_another_time_than_one_of_a_tree() -> None:
+    machine = topology("p5")
+    assert machine.hop_of("tree") < machine.hop_of("ring") == machine.ring_hop
+    gather = Enter(0, None, 0.0, "all_gather", "w", 2.0**20, tuple(range(64)))
+    shared = replace(machine, ring_hop=None)
+    of_ring, of_tree = (CollectiveTimes(each, 64).of(gather).time for each in (machine, shared))
+    assert of_ring - of_tree == pytest.approx(8 * (machine.hop_of("ring") - machine.hop))
+
+
 def test_messages_leave_their_node_on_the_rail_of_their_receiver() -> None:
     """NVLink takes them to the GPU with that NIC, as NCCL does (PXN); not so over PCIe."""
     machine = topology("h100-8x400g")

@@ -493,7 +493,8 @@ class CollectiveTimes:
         time *= self.topology.factor_of(best.algorithm)
         if best.algorithm == RING and nodes > 1:
             time = max(time, self._time_on_nics(name, size, ranks))
-        time += self.topology.hop * hops(name, best.algorithm, nodes, len(ranks))
+        each = self.topology.hop_of(best.algorithm)
+        time += each * hops(name, best.algorithm, nodes, len(ranks))
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
 

@@ -270,9 +270,9 @@ SMALLER_CHUNKS = {
     NVLS: ((64, 64 * 1024), (8, 32 * 1024), (2, 16 * 1024)),
     NVLS_TREE: ((4, 64 * 1024), (1, 32 * 1024)),
 }
-#: what the pipeline of chunks takes to fill, in chunks: in a node, and for each level of its tree;
-#: and the microseconds that a chunk takes to be handed on. Read off sums of 8 H100, and of 16
-FILL_IN_NODE, FILL_OF_LEVEL, HAND_ON = 1.5, 2.0, 2.0
+#: what the pipeline of chunks takes to fill, in chunks: in a node, and between nodes; and the
+#: microseconds that a chunk takes to be handed on. Read off sums of 8 H100, and of 16
+FILL_IN_NODE, FILL_BETWEEN, HAND_ON = 1.5, 2.0, 2.0
 
 
 class Tuner(Struct, frozen=True):
@@ -372,7 +372,7 @@ class Tuner(Struct, frozen=True):
                 chunk = min(chunk, smaller)
         count = max(1.0, size / (at_once * chunk))
         speed = self._speed(collective, algorithm, SIMPLE, ranks, nodes)
-        stages = FILL_OF_LEVEL * (nodes - 1).bit_length() if is_tree else FILL_IN_NODE
+        stages = FILL_BETWEEN if is_tree else FILL_IN_NODE
         return stages * size / (1000 * speed) / count + HAND_ON * count
 
     # ------------------------------------------------------------------ ncclTopoTuneModel

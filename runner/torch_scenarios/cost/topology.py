@@ -135,10 +135,11 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     `launch` is what a call of NCCL takes its host, in microseconds. `factors` multiply what its
     tuner says, by algorithm (`messages`: of batches), `factor` where an algorithm has none of its
-    own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a
-    message to one more peer takes the hosts. `kind` names the machines with whose measurements such
-    forecasts were compared, `memory` are the bytes of one GPU. Beside tables a tuner tells where
-    the algorithm changes. `lost` is how many NICs a node has lost.
+    own. `hop` is what each hop between nodes takes longer than the tuner says, `ring_hop` each of a
+    ring where that is another, `peer` what a message to one more peer takes the hosts. `kind` names
+    the machines with whose measurements such forecasts were compared, `memory` are the bytes of one
+    GPU. Beside tables a tuner tells where the algorithm changes. `lost` is how many NICs a node has
+    lost.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     factor: float = 1.0
     factors: Mapping[str, float] = field(default_factory=dict)
     hop: float = 0.0
+    ring_hop: float | None = None
     peer: float = 0.0
     kind: str = ""
     memory: float = 0.0
@@ -181,6 +183,10 @@ class Topology(Struct, frozen=True, kw_only=True):
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
         return self.factors.get(algorithm, self.factor)
+
+    def hop_of(self, algorithm: str) -> float:
+        """Return what a hop between nodes takes longer than the tuner says."""
+        return self.hop if self.ring_hop is None or algorithm != RING else self.ring_hop
 
     def nodes_of(self, ranks: NDArray[np.int64], world_size: int) -> NDArray[np.int64]:
         """Return the node that each rank is on: in blocks, as torchrun numbers ranks, or strided.
@@ -427,7 +433,7 @@ _TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NODES = re.compile(r"(\d+) nodes")
 #: what hosts, and hops between nodes, take that NCCL's tuner does not know
-_HOSTED = ("launch", "hop", "peer")
+_HOSTED = ("launch", "hop", "ring_hop", "peer")
 #: what states NCCL's tuner
 _TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
 
