@@ -158,12 +158,11 @@ def test_6_the_tuner_tells_times_from_64_mib_up(name: str, calls: int, tmp_path:
     assert found[3][0] < 0.30
 
 
-def test_6_on_two_nodes_the_tuner_wants_its_constants(tmp_path: Path) -> None:
-    """As it is, its mean is beyond 15 % and its worst beyond 35 %: of 64 MiB it is too quick."""
+def test_6_on_two_nodes_the_tuner_tells_times_from_64_mib_up(tmp_path: Path) -> None:
     found = of_the_preset("nebius", 20, tmp_path)
-    assert found[0] > (0.15, 0.35)
-    assert found[1][0] < 0.15
-    assert found[1][1] < 0.35
+    assert found[0][0] < 0.10
+    assert found[1][0] < 0.05
+    assert found[1][1] < 0.10
     assert found[3][0] < 0.30
 
 
@@ -172,8 +171,8 @@ def test_6_on_two_nodes_the_tuner_wants_its_constants(tmp_path: Path) -> None:
     [
         ("nebius", False, 2.0**29, 1.0, 1.17),
         ("nebius", True, 2.0**29, 1 / 1.18, 1.02),
-        ("a3mega", False, LARGE, 1.5, 4.1),
-        ("polaris", False, LARGE, 13.5, 18),
+        ("a3mega", False, LARGE, 1.4, 2.9),
+        ("polaris", False, LARGE, 9.5, 18),
     ],
 )
 def test_the_preset_is_for_machines_of_its_kind(
