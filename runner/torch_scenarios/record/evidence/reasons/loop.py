@@ -184,7 +184,8 @@ def _find_uneven_option(parted: DecidedParting) -> tuple[str, str]:
 
 #: functions that part a list for the ranks, each with what makes the parts of one length
 _PARTS_EVENLY = {
-    "split_between_processes": ("apply_padding", "repeats the last item of a short part")
+    "split_between_processes": ("apply_padding", "repeats the last item of a short part"),
+    "partition_dataset": ("even_divisible", "repeats rows until all parts have as many"),
 }
 
 
@@ -198,8 +199,9 @@ def _tell_evened(at: tuple[str, int], folder: str) -> tuple[str, str] | None:
     for script, line in source.traces(node.iter, at[1]) if source and node is not None else ():
         for call in script.calls(line):
             name, what = _PARTS_EVENLY.get(name_of(call.func), ("", ""))
-            if name and not any(each.arg in {name, None} for each in call.keywords):
-                place = short(((script.file, line, ""),), folder)
+            passed = {each.arg: ast.unparse(each.value) for each in call.keywords}
+            if name and None not in passed and passed.get(name, str(False)) == str(False):
+                place = short(((script.file, call.lineno, ""),), folder)
                 text = ast.unparse(call.func)
                 return (
                     f"`{text}` ({place}) parts what does not divide in parts of other lengths",
