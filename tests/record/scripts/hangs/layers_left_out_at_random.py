@@ -1,7 +1,8 @@
 """Layers are left out at random, and each rank draws by a seed of its own.
 
 Ranks: 2
-Told: `if skip` (layers_left_out_at_random.py:26)
+Told: `if skip` (layers_left_out_at_random.py:27)
+Told: fix: seed all ranks alike for what is drawn there
 Told: it draws at random, and is seeded by `random.seed(3 + dist.get_rank())`
 """
 

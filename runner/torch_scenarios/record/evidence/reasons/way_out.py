@@ -18,7 +18,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.caller import ends_early
-from torch_scenarios.record.evidence.reasons.origin import word_values
+from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
@@ -80,7 +80,10 @@ def find_way_out(
                 f"; {ranks_text(absent)} {come} not come there: {go} not go into "
                 f"`{around.text}` ({parted.place(around)})"
             )
-        return Clause(words), _advise(parted, around or decision, source)
+        fix = _advise(parted, around or decision, source)
+        if SEEDED in words:
+            fix = f"seed all ranks alike for what is drawn there; or {fix}"
+        return Clause(words), fix
     return None
 
 
