@@ -543,6 +543,23 @@ def test_a_late_parameter_that_another_rank_steps_is_not_left_out(
     assert [each.code for each in found] == ["parameter_not_wrapped"] * is_told
 
 
+@pytest.mark.parametrize(
+    ("epoch", "is_told"), [([0, 1, 2, 3], True), ([0], False), ([0, 0, 1, 1], False)]
+)
+def test_the_rows_of_an_epoch_come_again_in_the_next_one(
+    tmp_path: Path, epoch: list[int], *, is_told: bool
+) -> None:
+    """Without a loader: two ranks call DDP with the same batches; one batch alone is a trial."""
+    lines: dict[int, list[list[Any]]] = {rank: [weight(0, "w"), DDP] for rank in (0, 1)}
+    for turn, batch in enumerate(epoch * 2):
+        rows = [f"{batch}-{n}" for n in range(16)]
+        for each in lines.values():
+            each.extend([["in", turn, rows, 0, 0, [[4]]], ["f", turn, 0, 0, 1, 1, []]])
+            each.extend([["bw", turn, 0], *step(turn, 0, f"w{turn}")])
+    found = judge(tmp_path, lines)
+    assert [(each.code, each.error) for each in found] == [("same_samples", True)] * is_told
+
+
 def tensor_parallel(rank: int) -> list[list[Any]]:
     """Return a rank of a model of two ranks that all four reduce gradients with: one batch each."""
     lines = [named(0, "w", "w"), named(1, "part", f"part{rank % 2}")]

@@ -172,7 +172,8 @@ def _bound_shared_rows(rows: Mapping[int, Counter[Any]], one: int, other: int) -
 def _find_shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | None:
     """Return that data-parallel ranks call their model with the same new rows at every step.
 
-    For programs without a loader. A batch that is the same at each step is a trial, no data.
+    For programs without a loader. A batch that is the same at each step is a trial, no data; those
+    of an epoch come again in the next one.
     """
     inputs = {
         rank: [(e.turn, e.rows, e.place) for e in record.of(ModelInput)]
@@ -180,17 +181,18 @@ def _find_shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | No
         if rank in ranks
     }
     first, *others = (inputs[rank] for rank in ranks)
-    batches = [rows for _, rows, _ in first]
+    called = [rows for _, rows, _ in first]
+    batches = _keep_first_epoch(called)
     if any(records[rank].batches for rank in ranks) or not batches:
         return None
-    is_data = len({turn for turn, *_ in first}) > 1 and len(set(batches)) == len(batches)
+    is_data = len({turn for turn, *_ in first[: len(batches)]}) > 1
     count = sum(map(len, batches))
     if not is_data or count < MOST_FEW or len({r for rows in batches for r in rows}) < count / 2:
         return None
     alike = [
         rank
         for rank, each in zip(ranks[1:], others, strict=True)
-        if [rows for _, rows, _ in each] == batches
+        if [rows for _, rows, _ in each] == called
     ]
     if not alike:
         return None
@@ -205,6 +207,14 @@ def _find_shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | No
         "by the rank, or take the rank's part of the batch",
         error=len(batches) >= MOST_TRIALS and count >= MOST_TRIED,
     )
+
+
+def _keep_first_epoch(batches: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the batches before the first one that is there again, if they come in one order."""
+    seen = dict.fromkeys(batches)
+    epoch = [*seen]
+    turns = [epoch[at % len(epoch)] for at in range(len(batches))]
+    return epoch if turns == [*batches] else []
 
 
 def _dealt(about: Mapping[str, Any]) -> str:
