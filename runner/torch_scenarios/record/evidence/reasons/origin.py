@@ -62,6 +62,8 @@ _CHANGING = frozenset(
         *("put", "remove", "set", "setdefault", "update"),
     }
 )
+#: those that give what they take away
+_TAKING = frozenset({"pop", "popleft", "popitem"})
 #: a line that keeps a parameter under its own name
 _KEEPS = re.compile(r"(?:self\.)?(\w+)(?:\s*:[^=]+)? = (\w+)")
 #: the words for an `if` under which a value was set, or past which it was
@@ -99,7 +101,7 @@ def word_values(
 
 
 #: functions that draw at random, and those that say what they begin from
-_DRAWS = re.compile(
+DRAWS = re.compile(
     r"\brand(?:om|int|n|perm|range)?\(|\.(?:uniform|bernoulli|choices?|sample|shuffle|integers)\("
 )
 _SEEDS = frozenset(
@@ -120,18 +122,27 @@ def _tell_seed(parted: DecidedParting, decision: Decision) -> str:
         return ""
     names = [each for each in ast.walk(test) if isinstance(each, ast.Name)]
     set_by = [source.text(at) for each in names if (at := source.assignment(each, test.lineno))]
-    if not any(map(_DRAWS.search, (ast.unparse(test), *set_by))):
+    if not any(map(DRAWS.search, (ast.unparse(test), *set_by))):
         return ""
     begin = (source, ast.Constant(value=None), decision.line)
-    for script in _Search(parted, decision, begin).scripts:
-        for call in ast.walk(script.tree):
-            if not isinstance(call, ast.Call) or name_of(call.func) not in _SEEDS or not call.args:
-                continue
-            lines = [(script, call.lineno), *script.traces(call.args[0], call.lineno)]
-            if any(each.names_rank(at) and not each.keeps_rank(at) for each, at in lines):
-                place = short(((script.file, call.lineno, ""),), parted.folder)
-                return f"{SEEDED} `{script.text(call.lineno)}` ({place})"
+    for script, at in list_own_seeds(_Search(parted, decision, begin).scripts)[:1]:
+        place = short(((script.file, at, ""),), parted.folder)
+        return f"{SEEDED} `{script.text(at)}` ({place})"
     return ""
+
+
+def list_own_seeds(scripts: Sequence[Script]) -> list[Place]:
+    """Return the lines of scripts that seed each rank otherwise: by its own number."""
+    return [
+        (script, call.lineno)
+        for script in scripts
+        for call in ast.walk(script.tree)
+        if isinstance(call, ast.Call) and name_of(call.func) in _SEEDS and call.args
+        if any(
+            each.names_rank(at) and not each.keeps_rank(at)
+            for each, at in [(script, call.lineno), *script.traces(call.args[0], call.lineno)]
+        )
+    ]
 
 
 def tell_contents(
@@ -260,6 +271,11 @@ class _Search:
         imported = (other for each in own for other in each.imported())
         self._scripts = [*{each.file: each for each in (*own, *imported)}.values()]
         self._apart = parted.tallies(whole=True)
+        self._asked = {
+            (each.file, each.line): own
+            for each, own in parted.tallies(whole=True, alike=True).items()
+            if each.kind == "if"
+        }
         self._inside = self._span()
         #: lines that set the value, or what it comes from, the nearest first, and to what they do
         self._found: dict[tuple[str, int], tuple[Script, ast.expr | None]] = {}
@@ -328,20 +344,33 @@ class _Search:
         scope = source.scope(line)
         is_local = isinstance(node, ast.Name) and _is_local(scope, node.id)
         is_own = isinstance(node, ast.Name)
+        agreed = _find_agreed(scope, node.id, line) if isinstance(node, ast.Name) else 0
         for script in [source] if is_own else self._scripts:
             for at, value in _index(script).changes[_key_of(node)]:
                 if is_local and not (_is_within(scope, at) and at <= line):
+                    continue
+                if at < agreed or not self._has_run(script, at):
                     continue
                 if not self._is_later(script, at):
                     self._found.setdefault((script.file, at), (script, value))
                     if value is not None:
                         yield script, value, at
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Name) and not agreed:
             yield from self._list_passed(source, node.id, line)
         elif isinstance(node, ast.Attribute) and (option := source.option(node)) is not None:
             (script, at), value = option
             self._found.setdefault((script.file, at), (script, value))
             yield script, value, at
+
+    def _has_run(self, script: Script, at: int) -> bool:
+        """Whether a line may have run: it is in no part of an `if` that no rank has gone into."""
+        for node, part in script.find_statements(at):
+            own = self._asked.get((script.file, getattr(node, "test", node).lineno))
+            if own is None or not isinstance(node, ast.If) or part not in {"body", "orelse"}:
+                continue
+            if not any(each.yes if part == "body" else each.no for each in own.values()):
+                return False
+        return True
 
     def _is_later(self, script: Script, at: int) -> bool:
         first, last = self._inside
@@ -521,13 +550,24 @@ class _Search:
         ]
         if not own:
             return ""
+        own = [each for each in own if _EVEN not in each[2]] or own
         own = [each for each in own if each[0].names_rank(each[1])] or own  # what it draws by
+        own = [each for each in own if not self._only_passes(*each[:2])] or own
         own = [self._find_inner(own), *own]
         near = [each for each in lines[:1] if each != own[0] and not self._sets(*own[0][:2])]
         return "comes from " + ", and that from ".join(
             self._show(script, at) + self._tell_table(script, at)
             for script, at, _ in [*near, own[0]]
         )
+
+    def _only_passes(self, script: Script, at: int) -> bool:
+        """Whether a line does no more with the rank than give it to a class of the scripts.
+
+        What the class makes of it is in a line of its own.
+        """
+        value = self._found[script.file, at][1]
+        name = name_of(value.func) if isinstance(value, ast.Call) else ""
+        return name[:1].isupper() and any(script.makers(name))
 
     def _drop_draws(self, text: str) -> str:
         """Return a line without what it draws at random, where all ranks draw the same."""
@@ -655,6 +695,37 @@ def _is_local(where: ast.AST, name: str) -> bool:
     )
 
 
+#: what deals rows so that each rank has as many as the others
+_EVEN = "DistributedSampler("
+#: functions after which a name that they are given holds the same on all ranks
+_AGREEING = frozenset(
+    {"broadcast", "broadcast_object_list", "all_reduce", "all_gather", "all_gather_object"}
+)
+
+
+def _find_agreed(scope: ast.AST, name: str, line: int) -> int:
+    """Return the last line before another one after which a name is the same on all ranks.
+
+    All ranks of the world take part there, and it is under no `if`; 0 for none.
+    """
+    body = getattr(scope, "body", [])
+    calls = [
+        each.value
+        for each in body
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and each.lineno < line
+    ]
+    found = [
+        call.lineno
+        for call in calls
+        if name_of(call.func) in _AGREEING
+        and call.args
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id == name
+        and not any(each.arg == "group" for each in call.keywords)
+    ]
+    return max(found, default=0)
+
+
 def _is_fixed(value: ast.expr) -> bool:
     """Whether an expression is a number, or an empty list, that reads nothing."""
     return all(
@@ -681,6 +752,8 @@ class _Index:
                 self.functions[node.name].append(node)
             if isinstance(node, ast.Call):
                 self._add_call(node)
+            if isinstance(node, ast.Assign) and (taken := _find_taken_from(node.value)) is not None:
+                self.changes[_key_of(taken)].append((node.lineno, None))
             targets, value = _list_targets(node)
             values: Sequence[ast.expr | None] = _list_parts(node) or [value] * len(targets)
             for each, held in zip(targets, values, strict=True):
@@ -752,8 +825,15 @@ _COPIES = frozenset({"cls", "replace", "_replace"})
 def _find_set_by_name(held: ast.expr, name: ast.expr) -> ast.expr:
     """Return what `setattr` sets: an attribute that is written there, or else the object."""
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        return ast.Attribute(held, name.value, ast.Store())
+        return ast.copy_location(ast.Attribute(held, name.value, ast.Store()), held)
     return held
+
+
+def _find_taken_from(value: ast.expr) -> ast.expr | None:
+    """Return what an expression takes an item away from: `steps` of `steps.pop(0)`."""
+    function = value.func if isinstance(value, ast.Call) else None
+    is_taken = isinstance(function, ast.Attribute) and function.attr in _TAKING
+    return function.value if isinstance(function, ast.Attribute) and is_taken else None
 
 
 def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
