@@ -39,6 +39,7 @@ from torch_scenarios.record.evidence.reasons.address import (
 )
 from torch_scenarios.record.evidence.reasons.argument import find_buffer, find_last_message
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
+from torch_scenarios.record.evidence.reasons.crossed_sends import find_crossed
 from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
@@ -111,6 +112,7 @@ def explain_message(
         or find_same_order(parted, {rank: what for rank, _, what in answers})
         or _find_way_past(finding, parted)
         or _find_past(finding, parted)
+        or find_crossed(parted, answers)
         or _loop(finding, parted, answers)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_longer(parted, *each) for each in answers)), None)
@@ -763,9 +765,17 @@ def _passed_by(
             way = own.get(at)
             if any(path == file and _is_other_part(node, name, past) for path, past, _ in before):
                 continue
+            if frames[0] == (file, line, frames[0][2]) and not _able(node, name, what):
+                continue  # it leads to what the other rank does there, and to no answer
             if way is not None and not (way.no if name == "body" else way.yes):
                 return _find_branch(parted, rank, what, frames, since=since, again=False)
     return None
+
+
+def _able(node: ast.stmt, name: str, what: str) -> bool:
+    """Whether the text of a part of a statement sends, or receives."""
+    part = getattr(node, name, []) if name in {"body", "orelse"} else []
+    return any(_CALLS[what].search(ast.unparse(each)) for each in part)
 
 
 def _is_other_part(node: ast.stmt, name: str, line: int) -> bool:
