@@ -21,6 +21,8 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
+from torch_scenarios.record.evidence.reasons.counted_key import explain_counted_key
+from torch_scenarios.record.evidence.reasons.listed_files import LISTS
 from torch_scenarios.record.evidence.reasons.loop import find_turns, loop_of
 from torch_scenarios.record.evidence.reasons.lost_wakeup import explain_lost_wakeup
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
@@ -798,6 +800,7 @@ def find_polls(
                 of_kind.setdefault(text, []).append(rank)
                 counted = counted or _find_uncounted(records, (file, test.lineno), folder)
                 missed = missed or _find_missed(records, (file, test.lineno), folder)
+                missed = missed or explain_counted_key(records, (file, loop), test, folder)
                 missed = missed or _find_unlisted(records, test, place, folder)
                 missed = missed or _find_unwritten(records, test, place, folder)
                 break
@@ -878,8 +881,6 @@ def _find_missed(
 
 #: files that are named of those that ranks write
 MOST_ALIKE = 3
-#: what lists the files of a folder
-_LISTS = re.compile(r"\b(?:listdir|scandir|iterdir|glob|rglob|iglob)\(")
 #: what a name of a file looks like
 _FILE = re.compile(r"[\w*?-]+\.[\w.*?-]+|[\w?-]*\*[\w.*?-]*|[A-Z_]{3,}")
 
@@ -895,7 +896,7 @@ def _find_unlisted(
         and isinstance(node.value, str)
         and _FILE.fullmatch(PurePath(node.value).name)
     ]
-    if not _LISTS.search(ast.unparse(test)) or len(wanted) != 1:
+    if not LISTS.search(ast.unparse(test)) or len(wanted) != 1:
         return []
     name = wanted[0]
     written = [
@@ -925,7 +926,7 @@ def _find_unwritten(
 
     They took a way out of the function in which the others write.
     """
-    found = _tell_leaver(records, folder) if _LISTS.search(ast.unparse(test)) else ""
+    found = _tell_leaver(records, folder) if LISTS.search(ast.unparse(test)) else ""
     words = f"a loop counts what is in a folder again and again ({place}): {found}"
     fix = "fix: let every rank that is counted write its file, also an empty one, or count those "
     fix += f"that do ({place})."

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.reasons.listed_files import find_listed
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RENDEZVOUS, BlockingCall, RankRecord
 
@@ -91,6 +92,9 @@ def _find_indexed(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
             set_at = source.assignment(node.value, line) or source.constant(node.value, line)
             if not set_at:
                 continue
+            listed = find_listed(source, node.value, line, folder)
+            if listed is not None:
+                return listed
             held, place = ast.unparse(node.value), short(((file, set_at, ""),), folder)
             words = f"`{held}` is set by `{source.text(set_at)}` ({place})"
             if source.called(set_at) & {"chunk", "split"}:
