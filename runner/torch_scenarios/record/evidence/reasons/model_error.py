@@ -64,7 +64,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         and (
             parted.leads_on(decision)
             if of_model
-            else _is_near(decision, raised[0].raised_at.frames)
+            else _is_near(decision, raised[0].raised_at.frames) and _is_alike(own, raised)
         )
     ]
     if of_model:  # what a model leaves out is decided in its `forward`, where anything is there
@@ -312,6 +312,7 @@ def _list_latest(
         and decision.kind == "if"
         and len({each.yes for each in own.values()}) > 1
         and not is_idle(decision)
+        and _is_alike(own, raised)
     ]
 
 
@@ -340,6 +341,13 @@ def _tell_taken(parted: DecidedParting, raised: Sequence[RankRecord]) -> str:
             under = f"`{decision.text}` ({parted.place(decision)})"
             return f"before that, {who} takes the `{jump[1]}`:{jump[2]} under {under}"
     return ""
+
+
+def _is_alike(own: Mapping[int, Tally], raised: Sequence[RankRecord]) -> bool:
+    """Whether ranks that raise one error went one way: else an `if` has not led to it."""
+    one = {each.error for each in raised}
+    ways = {bool(own[each.rank].yes) for each in raised if each.rank in own}
+    return len(one) > 1 or len(ways) < 2
 
 
 def _is_near(decision: Decision, frames: Frames) -> bool:
