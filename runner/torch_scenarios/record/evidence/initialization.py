@@ -558,8 +558,13 @@ def _origin(start: JobStart, claim: Claim, *names: str) -> Iterator[Clause]:
         for frames, value in _list_set(claim.place.frames, name):
             if frames[0] != claim.place.frames[0]:
                 lines.update(_list_known((script_at(frames[0][0]), frames[0][1])))
-            traced = [*trace_value(frames, value), *_list_options(frames[0][0], value)]
+            traced = trace_value(frames, value)
+            options = [*_list_options(frames[0][0], value)]
             for script, at in traced:
+                for set_to in script.values(at):
+                    options += _list_options(script.file, set_to)
+            read = {at: script for script, at in options}
+            for script, at in [*traced[:1], *((e, at) for at, e in read.items()), *traced[1:]]:
                 if not _KEEPS.fullmatch(script.text(at)):
                     lines.update(_list_known((script, at)))
     shown = [

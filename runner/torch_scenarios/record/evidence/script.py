@@ -170,6 +170,14 @@ class Script:
             if text in map(ast.unparse, targets)
         ]
 
+    def values(self, line: int) -> list[ast.expr]:
+        """Return what the assignments of a line set."""
+        return [
+            node.value
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Assign) and node.lineno == line
+        ]
+
     def constant(self, name: ast.expr, line: int) -> int:
         """Return the line that sets a name of the script's own which a function reads; 0 for none.
 
