@@ -56,7 +56,11 @@ from torch_scenarios.record.evidence.reasons.caller import (
     find_handler,
     find_turn,
 )
-from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
+from torch_scenarios.record.evidence.reasons.caught_error import (
+    ERROR_CAUGHT,
+    find_caught,
+    find_lost,
+)
 from torch_scenarios.record.evidence.reasons.condition import find_condition
 from torch_scenarios.record.evidence.reasons.counterpart import (
     explain_anyone,
@@ -99,6 +103,7 @@ from torch_scenarios.record.evidence.reasons.kept_state import find_kept_state
 from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.logged_name import find_logged_name
 from torch_scenarios.record.evidence.reasons.loop import (
+    GOES_THROUGH_SET,
     find_loader,
     find_longer_argument,
     find_longest,
@@ -113,10 +118,12 @@ from torch_scenarios.record.evidence.reasons.loop import (
 from torch_scenarios.record.evidence.reasons.lost_dimension import find_lost_dimension
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.model_options import (
+    OTHER_TURN,
     find_buffers,
     find_flag,
     find_options,
 )
+from torch_scenarios.record.evidence.reasons.other_count import find_other_count
 from torch_scenarios.record.evidence.reasons.other_group import (
     find_other_group,
     find_own_order,
@@ -124,6 +131,7 @@ from torch_scenarios.record.evidence.reasons.other_group import (
     tell_groups,
 )
 from torch_scenarios.record.evidence.reasons.other_type import find_text
+from torch_scenarios.record.evidence.reasons.own_members import find_own_members
 from torch_scenarios.record.evidence.reasons.own_signal import explain_signal
 from torch_scenarios.record.evidence.reasons.part_of_model import (
     find_other_unit,
@@ -131,6 +139,7 @@ from torch_scenarios.record.evidence.reasons.part_of_model import (
     has_buffers,
     list_parts,
 )
+from torch_scenarios.record.evidence.reasons.repeated_end import find_repeated_end
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
@@ -185,6 +194,7 @@ def _add_reasons(
     lines[:1] = [_explain_alone(each, records, folder) for each in lines[:1]]
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
     if at is None:
+        lines[:1] = [_explain_roles(each, records, folder) for each in lines[:1]]
         return tuple(lines)
     finding = lines[at]
     parting = parting_of(finding, records)
@@ -210,10 +220,15 @@ def _add_reasons(
     if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
-    reason = _explain_argument(finding, parting, records, folder)
+    is_of_set = any(GOES_THROUGH_SET in each.words for each in clauses)
+    reason = None if is_of_set else _explain_argument(finding, parting, records, folder)
     kept = (finding.fix or "").startswith("rank ")  # its error is nearer than what it decided
     clauses = _keep_near(clauses) if kept or _says_where(reason) else clauses
-    clauses += [Clause(str(finding.fix).partition(": in a `finally`")[0])] * kept
+    handled = str(finding.fix).partition(": in a `finally`")[0]
+    is_caught = any(
+        each.words.startswith(handled.replace(" handles ", " catches ")) for each in clauses
+    )
+    clauses += [Clause(handled)] * (kept and not is_caught)
     clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
     if finding.diagnosis != "group_order":
         clauses = [*clauses, *tell_groups(parting, records, folder)]
@@ -224,6 +239,18 @@ def _add_reasons(
     told = _say_later(finding, parting)
     lines[at] = add_reason(told, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting, folder)) if fix else tuple(lines)
+
+
+def _explain_roles(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding that ranks rely on buffers, with why those of a role come to a collective.
+
+    The others are in messages, and would come there by an `if` of their own.
+    """
+    parting = find_parting(records) if finding.diagnosis == "buffering_hazard" else None
+    if parting is None:
+        return finding
+    reason = find_other_count(DecidedParting(parting, records, folder))
+    return add_reason(finding, [reason[0]], reason[1]) if reason is not None else finding
 
 
 def _list_apart(parted: DecidedParting) -> Mapping[Decision, Mapping[int, Tally]]:
@@ -303,6 +330,11 @@ def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | No
         return None
     parted = DecidedParting(difference, records, folder)
     found = find_given_amount(parted) or find_flag(parted)
+    calls = [each for each in difference.calls.values() if isinstance(each, RecordedCall)]
+    if found is None and len({each.operation for each in calls}) > 1:
+        near = parted.tallies(whole=False)
+        found = find_way_out(parted, near, None, has_returned=False)
+        found = found or find_condition(parted, near, by_all=True)
     return found or find_passed(parted) or find_given(parted)
 
 
@@ -385,7 +417,7 @@ def _explain_argument(
     if find_coroutine(DecidedParting(parting, records, folder)) is not None:
         return None  # what they pass differs since another task passes it
     if finding.diagnosis == "group_creation" and not parting.missing:
-        return find_order(parting, folder)
+        return find_own_members(parting, folder) or find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, records, folder)
     if finding.diagnosis == "shape_mismatch":
@@ -499,6 +531,7 @@ def explain_parting(
         near = {} if is_left_earlier(parted, loop) else now
         reasons += [
             find_coroutine(parted),
+            find_repeated_end(parted),
             find_lost(parted),
             find_caught(parted, whole=False),
             find_handler(parted),
@@ -506,6 +539,7 @@ def explain_parting(
             find_turn(parted),
             find_anew(parted),
             find_registered(parted),
+            find_other_count(parted),
             find_made_alone(parted),
             find_set(parted),
             find_flag(parted),
@@ -576,14 +610,30 @@ def explain_parting(
     clauses += behind
     if not parting.group and not reason[1]:
         return [*clauses, reason[0]], ""
-    is_end = any(not records[rank].left_at.frames for rank in parting.missing)
+    return _put_together(parted, clauses, reason, left)
+
+
+def _put_together(
+    parted: DecidedParting, clauses: list[Clause], reason: Reason, left: Reason | None
+) -> tuple[list[Clause], str]:
+    """Return the clauses with a reason, and the advice of it, or of how ranks have left.
+
+    An error that a rank catches is why it leaves, by whatever line: it comes first.
+    """
+    if left is not None and clauses == [left[0]] and reason[1].startswith(ERROR_CAUGHT):
+        return [reason[0], left[0]], reason[1]
+    missing = parted.parting.missing
+    is_end = any(not parted.records[rank].left_at.frames for rank in missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 
 
 def _tell_given_too(parted: DecidedParting, reason: Reason) -> tuple[list[Clause], Reason]:
     """Return the loader and the argument that are behind a reason, and it with their advice."""
-    loader = find_loader(parted) if _MORE_TURNS in reason[0].words else None
+    counts = (_MORE_TURNS, OTHER_TURN)
+    loader = find_loader(parted) if any(each in reason[0].words for each in counts) else None
     behind = [loader[0]] if loader is not None else []
+    if loader is not None and ", as `" in loader[0].words:  # what it was made of says more
+        reason = (reason[0], loader[1])
     given = find_given_too(parted, " ".join(each.words for each in (reason[0], *behind)))
     if given is None:
         return behind, reason

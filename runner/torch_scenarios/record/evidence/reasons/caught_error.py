@@ -16,6 +16,9 @@ from torch_scenarios.record.format import (
 )
 from torch_scenarios.verdict.finding import ranks_text
 
+#: how the advice about an error begins that some ranks catch
+ERROR_CAUGHT = "let no error be caught at"
+
 
 def find_caught(parted: DecidedParting, *, whole: bool, by_chance: bool = False) -> Reason | None:
     """Return the error that some ranks caught and others did not.
@@ -53,7 +56,7 @@ def _tell_caught(
     verb = "catches" if len(own) == 1 else "catch"
     clause = Clause(f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}")
     fix = (
-        f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
+        f"{ERROR_CAUGHT} {place} on one rank alone: agree on it (an `all_reduce` of "
         "a flag) before the ranks go on, or raise it."
     )
     return clause, fix

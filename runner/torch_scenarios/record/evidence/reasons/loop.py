@@ -150,6 +150,12 @@ def _tell_longer(
         )
     elif before and not is_set_there:
         fix = f"let all ranks take that `if` the same way, and {fix}"
+    elif drawn := _DRAWN_BY.search(held):
+        fix = (
+            f"let all ranks draw the same there (`{drawn[1]}`, {drawn[2]}): seed it with one "
+            "number on all of them, or let one rank draw and send it; each of them needs the same "
+            f"number of turns of the loop at {place}."
+        )
     return Clause(words), fix
 
 
@@ -210,6 +216,10 @@ def _tell_evened(at: tuple[str, int], folder: str) -> tuple[str, str] | None:
     return None
 
 
+#: a line at the end of an origin that seeds what is drawn, or draws it
+_DRAWN_BY = re.compile(
+    r".*`([^`]*(?:seed|default_rng|Random|rand(?:int|perm|range)?)\([^`]*)` \(([^()]*)\)$"
+)
 #: how a loop is tied to a line that reads what differs between ranks
 _DEPENDS = ", which depends on"
 
@@ -1030,6 +1040,10 @@ def tell_progress(parted: DecidedParting) -> list[Clause]:
     return [Clause(f"{when}: {'; '.join(words)}")] if words else []
 
 
+#: how a loop is named whose order is that of a set
+GOES_THROUGH_SET = "goes through a set"
+
+
 def find_set(parted: DecidedParting) -> Reason | None:
     """Return the set whose order decides which tensors ranks pass in one line."""
     frames = {each for _, at in parted.sides for each in at}
@@ -1041,12 +1055,46 @@ def find_set(parted: DecidedParting) -> Reason | None:
         inside = span is None or any(
             file == decision.file and span[0] <= line <= span[1] for file, line, _ in frames
         )
-        if not inside:
+        kept = "" if inside else _tell_kept_order(parted, source, decision.line)
+        if not inside and not kept:
             continue
         place = parted.place(decision)
         words = (
-            f"`{decision.text}` ({place}) goes through a set, whose order each process has for "
-            "itself: the hashes of strings differ"
+            f"`{decision.text}` ({place}) {GOES_THROUGH_SET}, whose order each process has for "
+            f"itself: the hashes of strings differ{kept}"
         )
         return Clause(words), f"go through `sorted(...)` of it at {place}, or through a list."
     return None
+
+
+def _tell_kept_order(parted: DecidedParting, source: Script | None, line: int) -> str:
+    """Return in words the dict that a loop fills in its order, where ranks part in a loop over one.
+
+    The loop over the dict is in a function that is given what the first one returns.
+    """
+    loop = source.find_for(line) if source is not None else None
+    if source is None or loop is None:
+        return ""
+    filled = {
+        each.value.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign)
+        for each in node.targets
+        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name)
+    }
+    given = {
+        node.value.id
+        for node in ast.walk(source.scope(line))
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Name)
+    }
+    for file, at, _ in (each for _, frames in parted.parting.sides for each in frames):
+        inner = script_at(file)
+        for node, part in inner.find_statements(at) if inner is not None else ():
+            called = node.iter if isinstance(node, ast.For) and part == "body" else None
+            function = called.func if isinstance(called, ast.Call) else None
+            if filled & given and name_of(function) in {"items", "keys", "values"}:
+                name = min(filled & given)
+                text = inner.text(node.lineno).rstrip(":") if inner is not None else ""
+                where = short(((file, node.lineno, ""),), parted.folder)
+                return f"; `{name}` is filled in that order, and `{text}` ({where}) goes through it"
+    return ""

@@ -90,6 +90,10 @@ def _find_made(file: str, name: str, folder: str) -> str:
     return ""
 
 
+#: how a switch is named that ranks set otherwise from a turn of its loop on
+OTHER_TURN = "differs in its turn"
+
+
 def find_flag(parted: DecidedParting) -> Reason | None:
     """Return the switch of a model that ranks set otherwise in the same turn, as to accumulate.
 
@@ -113,7 +117,7 @@ def find_flag(parted: DecidedParting) -> Reason | None:
                 alike.setdefault(flag, []).append(rank)
             shown = "; ".join(f"{flag} on {ranks_text(ranks)}" for flag, ranks in alike.items())
             place = parted.place(decision)
-            words = f"`{decision.text}` ({place}) differs in its turn {turn}: {shown}"
+            words = f"`{decision.text}` ({place}) {OTHER_TURN} {turn}: {shown}"
             fix = (
                 f"pass the same to it in each turn on every rank ({place}): a number of batches "
                 "of its own leads a rank to another step."
@@ -148,6 +152,9 @@ def _tell_flag(parted: DecidedParting, decision: Decision) -> str:
         if behind:
             return f"; {behind}"
         turns = _tell_turns(parted, source, decision.line)
+        if not at and not turns:  # a caller passes it
+            behind = tell_contents(parted, (source.file, decision.line), value)[0]
+            return f"; {behind}" if behind else ""
         return words + (f"; {turns}" if turns else "")
     return ""
 
