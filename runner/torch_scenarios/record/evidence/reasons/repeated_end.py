@@ -1,6 +1,6 @@
 """A flag that shows an end to the others, and is reduced once more by those that have seen it.
 
-What stands behind a loop is done by a rank that has left it by `break`, too::
+A rank that has left a loop by `break` does what is behind it, too::
 
     for batch in batches:
         if done(0):            rank 1 leaves here, since rank 0 is at its end
@@ -47,7 +47,7 @@ def find_repeated_end(parted: DecidedParting) -> Reason | None:
 
 
 def _list_behind(source: Script, line: int) -> Iterator[tuple[ast.For | ast.While, ast.Call]]:
-    """Yield the calls that stand right behind the innermost loop around a line, with the loop."""
+    """Yield the calls right behind the innermost loop around a line, with the loop."""
     around = [node for node, part in source.find_statements(line) if part == "body"]
     loop = next((each for each in around if isinstance(each, ast.For | ast.While)), None)
     for block in _list_blocks(source.scope(line)) if loop is not None else ():
