@@ -56,6 +56,10 @@ class Tally(Struct, kw_only=True):
         return self.values
 
 
+#: what ranks decided, by the place and by the rank
+Tallies: TypeAlias = Mapping[Decision, Mapping[int, Tally]]
+
+
 class DecidedParting:
     """A parting with what each rank decided: since the call before it, and from the beginning."""
 

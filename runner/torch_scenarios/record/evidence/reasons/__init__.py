@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tallies, short
 from torch_scenarios.record.evidence.divergence import (
     CROSSED,
     Parting,
@@ -253,7 +253,7 @@ def _explain_roles(finding: Finding, records: Mapping[int, RankRecord], folder: 
     return add_reason(finding, [reason[0]], reason[1]) if reason is not None else finding
 
 
-def _list_apart(parted: DecidedParting) -> Mapping[Decision, Mapping[int, Tally]]:
+def _list_apart(parted: DecidedParting) -> Tallies:
     """Return what ranks decided otherwise, and not only in another turn of one loop.
 
     The calls of two threads meet in any order: ranks that meet there may be turns apart.
@@ -523,79 +523,7 @@ def explain_parting(
     elif not parting.group and (reason := find_other_group(parting, records, folder)) is not None:
         before = find_last_decided(parted, by_all=True)
         return [reason[0], *(before[:1] if before else ())], reason[1]
-    reasons: list[Reason | None] = []
-    far: list[Reason | None] = []
-    if parted.has_ways:
-        now, always = (leave_modes(parted.tallies(whole=whole)) for whole in (False, True))
-        loop = find_loop(parted, always)
-        near = {} if is_left_earlier(parted, loop) else now
-        reasons += [
-            find_coroutine(parted),
-            find_repeated_end(parted),
-            find_lost(parted),
-            find_caught(parted, whole=False),
-            find_handler(parted),
-            find_decorated(parted),
-            find_turn(parted),
-            find_anew(parted),
-            find_registered(parted),
-            find_other_count(parted),
-            find_made_alone(parted),
-            find_set(parted),
-            find_flag(parted),
-            find_logged_name(parted),
-            find_part(parted),
-            find_unmet(parted),
-            find_condition(parted, near, by_all=True),
-            find_override(parted),
-            find_roles(parted),
-            find_shortcut(parted, by_all=True, is_first=True),
-            find_way_out(parted, now, None, has_returned=False),
-            find_shortcut(parted, by_all=True),
-            find_condition(parted, near),
-            find_given_amount(parted),
-            find_lost_dimension(parted),
-            find_kept_state(parted),
-            find_caught(parted, whole=True),
-            find_way_out(parted, always, loop, has_returned=False),
-            find_turns(parting, records, folder) if loop is not None or not always else None,
-            find_condition(parted, always),
-            find_way_out(parted, now, None, has_returned=True),
-            find_way_out(parted, always, loop, has_returned=True),
-            find_shortcut(parted, by_all=False),
-            find_given_here(parted),
-            find_loader(parted),
-            find_longer_argument(parted),
-            find_other_way(parted, always),
-            find_last_decided(parted),
-            find_answer(parted),
-            find_longest(parted, always),
-            find_compiled(parted),
-            find_caller(parted),
-        ]
-        far = [
-            find_shorter(parted, always),
-            find_caught(parted, whole=True, by_chance=True),
-            find_last_decided(parted, whole=True),
-            find_passed(parted),
-            find_given(parted),
-            list_early(parted),
-            find_made(parting, folder),
-        ]
-    else:
-        reasons += [
-            find_coroutine(parted),
-            find_handler(parted),
-            find_decorated(parted),
-            find_turn(parted),
-            find_anew(parted),
-            find_asking_branch(parting, records, folder),
-            find_turns(parting, records, folder),
-            find_branch(parting, records, folder),
-            find_loader(parted),
-        ]
-    reasons += [find_compiled(parted), find_departure(parted), *far]
-    reason = next(filter(None, reasons), None)
+    reason = next(filter(None, _list_reasons(parted)), None)
     left = find_departure(parted)
     if left is not None and left != reason:
         clauses.append(left[0])
@@ -625,6 +553,103 @@ def _put_together(
     missing = parted.parting.missing
     is_end = any(not parted.records[rank].left_at.frames for rank in missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
+
+
+def _list_reasons(parted: DecidedParting) -> Iterator[Reason | None]:
+    """Yield what ranks may part for, None where it is not so: the first that is so is told."""
+    if parted.has_ways:
+        always = leave_modes(parted.tallies(whole=True))
+        yield from _list_before_branches(parted)
+        yield from _list_branches(parted, always)
+        yield find_departure(parted)
+        yield from _list_behind_branches(parted, always)
+    else:
+        yield from _list_places(parted)
+
+
+def _list_before_branches(parted: DecidedParting) -> Iterator[Reason | None]:
+    """Yield what needs no `if`: lines that run otherwise than they stand, objects that differ."""
+    yield find_coroutine(parted)
+    yield find_repeated_end(parted)
+    yield find_lost(parted)
+    yield find_caught(parted, whole=False)
+    yield find_handler(parted)
+    yield find_decorated(parted)
+    yield find_turn(parted)
+    yield find_anew(parted)
+    yield find_registered(parted)
+    yield find_other_count(parted)
+    yield find_made_alone(parted)
+    yield find_set(parted)
+    yield find_flag(parted)
+    yield find_logged_name(parted)
+    yield find_part(parted)
+    yield find_unmet(parted)
+
+
+def _list_branches(parted: DecidedParting, always: Tallies) -> Iterator[Reason | None]:
+    """Yield what ranks decided otherwise: next to the call, then on the way to it.
+
+    `always` is what they decided from the beginning, and not only since the call before.
+    """
+    parting, records, folder = parted.parting, parted.records, parted.folder
+    now = leave_modes(parted.tallies(whole=False))
+    loop = find_loop(parted, always)
+    near = {} if is_left_earlier(parted, loop) else now
+    yield find_condition(parted, near, by_all=True)
+    yield find_override(parted)
+    yield find_roles(parted)
+    yield find_shortcut(parted, by_all=True, is_first=True)
+    yield find_way_out(parted, now, None, has_returned=False)
+    yield find_shortcut(parted, by_all=True)
+    yield find_condition(parted, near)
+    yield find_given_amount(parted)
+    yield find_lost_dimension(parted)
+    yield find_kept_state(parted)
+    yield find_caught(parted, whole=True)
+    yield find_way_out(parted, always, loop, has_returned=False)
+    if loop is not None or not always:
+        yield find_turns(parting, records, folder)
+    yield find_condition(parted, always)
+    yield find_way_out(parted, now, None, has_returned=True)
+    yield find_way_out(parted, always, loop, has_returned=True)
+    yield find_shortcut(parted, by_all=False)
+    yield find_given_here(parted)
+    yield find_loader(parted)
+    yield find_longer_argument(parted)
+    yield find_other_way(parted, always)
+    yield find_last_decided(parted)
+    yield find_answer(parted)
+    yield find_longest(parted, always)
+    yield find_compiled(parted)
+    yield find_caller(parted)
+
+
+def _list_behind_branches(parted: DecidedParting, always: Tallies) -> Iterator[Reason | None]:
+    """Yield what is far from the place where ranks part."""
+    yield find_shorter(parted, always)
+    yield find_caught(parted, whole=True, by_chance=True)
+    yield find_last_decided(parted, whole=True)
+    yield find_passed(parted)
+    yield find_given(parted)
+    yield list_early(parted)
+    yield find_made(parted.parting, parted.folder)
+
+
+def _list_places(parted: DecidedParting) -> Iterator[Reason | None]:
+    """Yield reasons by the lines that ranks come from, where the record tells of no decisions."""
+    parting, records, folder = parted.parting, parted.records, parted.folder
+    yield find_coroutine(parted)
+    yield find_handler(parted)
+    yield find_decorated(parted)
+    yield find_turn(parted)
+    yield find_anew(parted)
+    yield find_asking_branch(parting, records, folder)
+    yield find_turns(parting, records, folder)
+    yield find_branch(parting, records, folder)
+    yield find_loader(parted)
+    yield find_compiled(parted)
+    yield find_departure(parted)
 
 
 def _tell_given_too(parted: DecidedParting, reason: Reason) -> tuple[list[Clause], Reason]:

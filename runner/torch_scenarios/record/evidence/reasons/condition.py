@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tally, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tallies, Tally, short
 from torch_scenarios.record.evidence.reasons.origin import SET_UNDER, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import CASE, end_of, script_at
@@ -17,7 +17,7 @@ from torch_scenarios.verdict.finding import ranks_text
 
 
 def find_condition(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]], *, by_all: bool = False
+    parted: DecidedParting, tallies: Tallies, *, by_all: bool = False
 ) -> Reason | None:
     """Return the outermost `if` around the calls of some ranks that others decide otherwise.
 

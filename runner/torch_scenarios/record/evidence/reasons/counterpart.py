@@ -23,6 +23,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
+    Tallies,
     Tally,
     count_turns,
     list_times,
@@ -529,7 +530,7 @@ def _find_past(finding: Finding, parted: DecidedParting) -> Reason | None:
 
 def _tell_past(
     parted: DecidedParting,
-    tallies: Mapping[Decision, Mapping[int, Tally]],
+    tallies: Tallies,
     around: tuple[ast.stmt, str, str],
     waiting: int,
     rank: int,

@@ -12,6 +12,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
+    Tallies,
     Tally,
     count_turns,
 )
@@ -31,8 +32,8 @@ _MODE = re.compile(r"\.training\b")
 
 
 def leave_modes(
-    tallies: Mapping[Decision, Mapping[int, Tally]],
-) -> Mapping[Decision, Mapping[int, Tally]]:
+    tallies: Tallies,
+) -> Tallies:
     """Return what ranks decided without whether a model trains, where anything else is left.
 
     One rank evaluates, and the others train, by what they decided before that.
@@ -41,9 +42,7 @@ def leave_modes(
     return left if _list_decided(left) else tallies
 
 
-def find_other_way(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> Reason | None:
+def find_other_way(parted: DecidedParting, tallies: Tallies) -> Reason | None:
     """Return the last `if` of the same function that ranks decide otherwise, as a hint."""
     for _, frames in parted.sides:
         for file, line, _ in frames:
@@ -239,7 +238,7 @@ def _tell_registered(parted: DecidedParting, decision: Decision, line: int) -> R
     return Clause(words), fix
 
 
-def _list_decided(tallies: Mapping[Decision, Mapping[int, Tally]]) -> list[Decision]:
+def _list_decided(tallies: Tallies) -> list[Decision]:
     """Return the `if`s that are true on some ranks more often, and that do more than tell it."""
     return [
         decision

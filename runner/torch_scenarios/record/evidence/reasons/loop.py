@@ -10,6 +10,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
+    Tallies,
     Tally,
     count_turns,
     list_times,
@@ -656,9 +657,7 @@ def find_surrounding_loop(file: str, line: int) -> ast.For | None:
     return None
 
 
-def find_loop(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> tuple[str, int, int] | None:
+def find_loop(parted: DecidedParting, tallies: Tallies) -> tuple[str, int, int] | None:
     """Return the loop that one side is in and the other is past: its file, first and last line."""
     for _, frames in parted.parting.sides:
         loop = loop_of(frames, [each for _, each in parted.parting.sides if each != frames])
@@ -729,9 +728,7 @@ def find_longer_argument(parted: DecidedParting) -> Reason | None:
     return None
 
 
-def find_shorter(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> Reason | None:
+def find_shorter(parted: DecidedParting, tallies: Tallies) -> Reason | None:
     """Return the first loop that ranks which leave take less often than those that wait.
 
     It may be far from the call, as the one of a dataset whose batches a framework asks for.
@@ -934,9 +931,7 @@ def _share(tally: Tally) -> float:
     return tally.yes / ((tally.yes + tally.no) or 1)
 
 
-def find_taken(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> Reason | None:
+def find_taken(parted: DecidedParting, tallies: Tallies) -> Reason | None:
     """Return the line in which some ranks alone take from the iterator that their loop is over."""
     for _, frames in parted.parting.sides:
         others = [each for _, each in parted.parting.sides if each != frames]
@@ -970,7 +965,7 @@ def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
 
 def _explain_taken(
     parted: DecidedParting,
-    tallies: Mapping[Decision, Mapping[int, Tally]],
+    tallies: Tallies,
     file: str,
     call: ast.Call,
 ) -> Reason | None:
@@ -992,9 +987,7 @@ def _explain_taken(
     return None
 
 
-def find_longest(
-    parted: DecidedParting, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> Reason | None:
+def find_longest(parted: DecidedParting, tallies: Tallies) -> Reason | None:
     """Return the first loop that ranks take unequally often, where its script is not read."""
     for decision, own in tallies.items():
         if decision.kind in {"for", "while"} and script_at(decision.file) is None:

@@ -18,6 +18,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
+    Tallies,
     Tally,
     list_times,
     short,
@@ -53,9 +54,7 @@ def find_other_count(parted: DecidedParting) -> Reason | None:
     return None
 
 
-def _find_asked(
-    source: Script, line: int, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> _Asked | None:
+def _find_asked(source: Script, line: int, tallies: Tallies) -> _Asked | None:
     """Return the innermost `if` around a line, with what ranks decided there."""
     for node, part in source.find_statements(line):
         if isinstance(node, ast.If) and part == "body":
@@ -82,7 +81,7 @@ def _list_answers(
     source: Script,
     frames: Frames,
     names: set[str],
-    tallies: Mapping[Decision, Mapping[int, Tally]],
+    tallies: Tallies,
 ) -> Iterator[tuple[int, _Asked]]:
     """Yield the lines in other functions that make the same call under an `if`."""
     scope = source.scope(frames[0][1])

@@ -11,6 +11,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
     Reason,
+    Tallies,
     Tally,
     list_values,
     short,
@@ -27,7 +28,7 @@ from torch_scenarios.verdict.finding import ranks_text
 
 def find_way_out(
     parted: DecidedParting,
-    tallies: Mapping[Decision, Mapping[int, Tally]],
+    tallies: Tallies,
     loop: tuple[str, int, int] | None,
     *,
     has_returned: bool | None = None,
