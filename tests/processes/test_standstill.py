@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from torch_scenarios.record import fake
 from torch_scenarios.record.evidence import standstill
 from torch_scenarios.record.evidence.standstill import (
+    OVER,
     RUNNING,
     STANDSTILL_S,
     WAITING,
@@ -123,3 +125,17 @@ def test_a_process_wants_what_its_children_want() -> None:
         process.communicate(b"\n")
     assert read_demand_s(process.pid) is None
     assert read_demand_s(os.getpid()) is not None
+
+
+def test_a_fake_rank_waits_for_nothing_of_ranks_that_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, slept = RankStates(2), list[float]()
+    box = fake.FileMailbox(tmp_path, 0, [0, 1], board)
+    monkeypatch.setattr(fake.time, "sleep", slept.append)
+    fake.FileMailbox(tmp_path, 1, [0, 1], board).put("0/1", b"one")
+    board.become(1, OVER)
+    assert box.take("0/1") == b"one"
+    with pytest.raises(fake.NeverError):
+        box.take("1/1")
+    assert not slept

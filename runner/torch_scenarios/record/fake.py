@@ -86,14 +86,21 @@ class FileMailbox:
         return (self._folder / self.first([name])).read_bytes()
 
     def first(self, names: list[str]) -> str:
-        """Return the first of some names under which a value is. Raises NeverError."""
+        """Return the first of some names under which a value is. Raises NeverError.
+
+        What is not there once all other ranks are over never comes.
+        """
         pause = 0.001
         before, since = b"", time.monotonic()
+        others = [rank for rank in self._ranks if rank != self._rank]
         try:
             while True:
+                is_last = bool(others) and self._board.are_over(others)
                 for name in names:
                     if (self._folder / name).exists():
                         return name
+                if is_last:
+                    raise NeverError(*names)
                 self._board.become(self._rank, WAITING)
                 now = self._board.whole()
                 if now != before or not self._board.still(self._ranks):

@@ -58,6 +58,10 @@ class RankStates:
         """Return what each rank is doing and how much it put, to compare."""
         return self._memory[:]
 
+    def are_over(self, ranks: list[int]) -> bool:
+        """Whether the processes of all of some ranks have ended."""
+        return all(self._memory[rank] == OVER for rank in ranks)
+
     def still(self, ranks: list[int]) -> bool:
         """Whether none of some ranks runs, or has yet to."""
         return all(self._memory[rank] in {WAITING, OVER} for rank in ranks)
