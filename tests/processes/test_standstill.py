@@ -132,7 +132,7 @@ def test_a_fake_rank_waits_for_nothing_of_ranks_that_are_over(
 ) -> None:
     board, slept = RankStates(2), list[float]()
     box = fake.FileMailbox(tmp_path, 0, [0, 1], board)
-    monkeypatch.setattr(fake.time, "sleep", slept.append)
+    monkeypatch.setattr("torch_scenarios.record.fake.time.sleep", slept.append)
     fake.FileMailbox(tmp_path, 1, [0, 1], board).put("0/1", b"one")
     board.become(1, OVER)
     assert box.take("0/1") == b"one"
