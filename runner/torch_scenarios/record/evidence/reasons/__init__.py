@@ -556,7 +556,7 @@ def _put_together(
 
 
 def _list_reasons(parted: DecidedParting) -> Iterator[Reason | None]:
-    """Yield what ranks may part for, None where it is not so: the first that is so is told."""
+    """Yield what ranks may part for, None where it is not so: the first one counts."""
     if parted.has_ways:
         always = leave_modes(parted.tallies(whole=True))
         yield from _list_before_branches(parted)
