@@ -19,6 +19,12 @@ pytestmark = pytest.mark.torch
 #: nobody waits for this one: a test that did would be noticed
 LONG = "timeout: 600s\n"
 
+#: what the same processes run afterwards
+AFTER = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
+
+#: on a busy machine a broken call may come back so late that its process is replaced
+TRIES = 3
+
 HANGS = {
     "both_send_first": """\
 world_size: 2
@@ -71,16 +77,20 @@ def test_a_predicted_deadlock_is_confirmed_without_a_timeout(
     name: str, observe: Callable[[str], Trace], launcher: Launcher
 ) -> None:
     observe(HANGS["both_send_first"] + LONG)
-    workers = launcher.processes()
-    trace = observe(HANGS[name] + LONG)
-    assert trace.outcome == "deadlock"
-    assert trace.duration_s < 60
-    stuck = [rank for rank in trace.ranks if rank.ending == "blocked"]
-    assert stuck
-    assert all(rank.events[-1].state == "blocked" for rank in stuck)
-    assert all(rank.events[-1].end_s is None for rank in stuck)
-    after = observe("world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n")
-    assert after.outcome == "completes"
+    workers: tuple[int, ...] = ()
+    for _ in range(TRIES):
+        workers = launcher.processes()
+        trace = observe(HANGS[name] + LONG)
+        assert trace.outcome == "deadlock"
+        assert trace.duration_s < 60
+        stuck = [rank for rank in trace.ranks if rank.ending == "blocked"]
+        assert stuck
+        assert all(rank.events[-1].state == "blocked" for rank in stuck)
+        assert all(rank.events[-1].end_s is None for rank in stuck)
+        after = observe(AFTER)
+        assert after.outcome == "completes"
+        if launcher.processes() == workers:
+            break
     assert launcher.processes() == workers
 
 

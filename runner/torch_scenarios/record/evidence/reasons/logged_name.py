@@ -74,11 +74,10 @@ def _list_alone(parted: DecidedParting, decision: Decision) -> dict[tuple[int, .
 def _tell_made(parted: DecidedParting, decision: Decision) -> str:
     """Return in words the line that makes the names; nothing where that is the line itself."""
     source = script_at(decision.file)
-    for node in ast.walk(source.tree) if source is not None else ():
-        is_it = isinstance(node, ast.Call) and node.lineno == decision.line
-        if source is None or not is_it or not averages_names(node):  # type: ignore[arg-type]
+    for call in source.calls(decision.line) if source is not None else ():
+        if source is None or not averages_names(call):
             continue
-        value = node.args[0]  # type: ignore[attr-defined]
+        value = call.args[0]
         given = source.returned(value) if isinstance(value, ast.Call) else None
         where, line = (given[0], given[1].lineno) if given is not None else (source, 0)
         line = line or source.assignment(value, decision.line)
