@@ -62,8 +62,28 @@ def tell_left_out(
     ]
     for script, number in places[:1]:
         place = short(((script.file, number, ""),), parted.folder)
-        return f"items are left out by `{script.text(number)}` ({place})", fix
+        words = f"items are left out by `{script.text(number)}` ({place})"
+        return words + _tell_hash(script, number, parted.folder), fix
     return "", ""
+
+
+def _tell_hash(source: Script, line: int, folder: str) -> str:
+    """Say that a line, or a function that it calls, goes by a hash that is each process's own."""
+    for call in source.calls(line):
+        script, value = source.returned(call) or (source, call)
+        hashes = [
+            each
+            for each in ast.walk(value)
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+            if each.func.id == "hash"
+        ]
+        for each in hashes[:1]:
+            place = short(((script.file, each.lineno, ""),), folder)
+            return (
+                f", which goes by `{ast.unparse(each)}` ({place}): unless PYTHONHASHSEED is set, "
+                "the hash of a string is another one in each process"
+            )
+    return ""
 
 
 def _ends_batch(node: ast.If | ast.IfExp | None) -> bool:
