@@ -104,6 +104,7 @@ from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_r
 from torch_scenarios.record.evidence.reasons.logged_name import find_logged_name
 from torch_scenarios.record.evidence.reasons.loop import (
     GOES_THROUGH_SET,
+    PARTS_UNLIKE,
     find_loader,
     find_longer_argument,
     find_longest,
@@ -657,7 +658,9 @@ def _tell_given_too(parted: DecidedParting, reason: Reason) -> tuple[list[Clause
     counts = (_MORE_TURNS, OTHER_TURN)
     loader = find_loader(parted) if any(each in reason[0].words for each in counts) else None
     behind = [loader[0]] if loader is not None else []
-    if loader is not None and ", as `" in loader[0].words:  # what it was made of says more
+    is_parted = PARTS_UNLIKE in reason[0].words
+    if loader is not None and not is_parted and ", as `" in loader[0].words:
+        # what it was made of says more
         reason = (reason[0], loader[1])
     given = find_given_too(parted, " ".join(each.words for each in (reason[0], *behind)))
     if given is None:

@@ -774,9 +774,11 @@ def _passed_by(
 
 
 def _able(node: ast.stmt, name: str, what: str) -> bool:
-    """Whether the text of a part of a statement sends, or receives."""
+    """Whether a part of a statement may send, or receive: its text, or what a framework does."""
     part = getattr(node, name, []) if name in {"body", "orelse"} else []
-    return any(_CALLS[what].search(ast.unparse(each)) for each in part)
+    texts = [ast.unparse(each) for each in part]
+    able = {each for each, call in _CALLS.items() if any(map(call.search, texts))}
+    return what in able or not able
 
 
 def _is_other_part(node: ast.stmt, name: str, line: int) -> bool:

@@ -189,6 +189,8 @@ def _find_uneven_option(parted: DecidedParting) -> tuple[str, str]:
     return "", ""
 
 
+#: how it is said that a list is parted for the ranks in parts that are not equally long
+PARTS_UNLIKE = "parts what does not divide in parts of other lengths"
 #: functions that part a list for the ranks, each with what makes the parts of one length
 _PARTS_EVENLY = {
     "split_between_processes": ("apply_padding", "repeats the last item of a short part"),
@@ -211,7 +213,7 @@ def _tell_evened(at: tuple[str, int], folder: str) -> tuple[str, str] | None:
                 place = short(((script.file, call.lineno, ""),), folder)
                 text = ast.unparse(call.func)
                 return (
-                    f"`{text}` ({place}) parts what does not divide in parts of other lengths",
+                    f"`{text}` ({place}) {PARTS_UNLIKE}",
                     f"pass `{name}=True` to `{text}` ({place}), which {what}",
                 )
     return None
