@@ -205,7 +205,7 @@ def test_a_sum_of_gradients_that_nothing_divides_is_said(recording: Recording) -
 
 
 def test_a_head_of_each_rank_next_to_replicas_is_said(recording: Recording) -> None:
-    """It need not be a mistake: each rank may train one of its own."""
+    """It need not be a mistake: each rank may train its own."""
     said = "`weight`, `bias` are not equal on ranks 0 and 1 from the beginning, the optimizer steps"
     ran = recording.of("values/odd/head_of_each_rank.py", *VALUES)
     assert (ran.code, said in ran.output) == (0, True), ran.output

@@ -1006,10 +1006,10 @@ def _find_read_parts(node: ast.AST) -> list[ast.expr]:
             return [node.left, node.right]
         case ast.Subscript():
             return [node.slice]
+        case ast.Call(func=ast.Attribute(value=tensor, attr="item")):
+            return [*node.args, tensor]
         case ast.Call():
-            function = node.func  # the number that a tensor is
-            is_item = isinstance(function, ast.Attribute) and function.attr == "item"
-            return [*node.args, *([function.value] if is_item else [])]  # type: ignore[attr-defined]
+            return node.args
     return []
 
 

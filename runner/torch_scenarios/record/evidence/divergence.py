@@ -274,15 +274,9 @@ def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRec
     places = {(call.place.frames, call.place.via) for call in entered.values()}
     if len(places) < 2:
         return False
-    if (
-        len(
-            {
-                (call.operation, call.dtype, call.maker == Maker.BACKWARD)
-                for call in entered.values()
-            }
-        )
-        > 1
-    ):
+    calls = entered.values()
+    kinds = {(call.operation, call.dtype, call.maker == Maker.BACKWARD) for call in calls}
+    if len(kinds) > 1:
         return True
     return any(
         len(places & {(call.place.frames, call.place.via) for call in records[rank].calls}) > 1

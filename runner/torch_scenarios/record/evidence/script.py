@@ -925,6 +925,15 @@ def _jump_word(node: ast.stmt) -> str:
     return ""
 
 
+def list_blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that run one after another."""
+    for each in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(each, name, None)
+            if isinstance(block, list):
+                yield block
+
+
 def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
     """Yield the blocks of a statement by name."""
     for name in ("body", "orelse", "finalbody"):

@@ -13,7 +13,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    list_blocks,
+    name_of,
+    script_at,
+)
 from torch_scenarios.record.values.format.record import ValueRecord
 
 
@@ -166,7 +173,7 @@ def find_early_read(record: ValueRecord, place: int) -> tuple[tuple[str, int, st
     script = script_at(frames[0][0]) if frames else None
     if script is None:
         return ()
-    for block in _blocks_of(script.tree):
+    for block in list_blocks(script.tree):
         for at, statement in enumerate(block):
             if not has_line(statement, frames[0][1]):
                 continue
@@ -186,7 +193,7 @@ def find_unread_copy(record: ValueRecord, place: int) -> str:
     script = script_at(frames[0][0]) if frames else None
     if script is None:
         return ""
-    for block in _blocks_of(script.tree):
+    for block in list_blocks(script.tree):
         for at, statement in enumerate(block):
             if not has_line(statement, frames[0][1]):
                 continue
@@ -210,15 +217,6 @@ def find_unread_copy(record: ValueRecord, place: int) -> str:
             ]
             return given.id if made and not later else ""
     return ""
-
-
-def _blocks_of(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements that run one after another."""
-    for each in ast.walk(tree):
-        for part in ("body", "orelse", "finalbody"):
-            block = getattr(each, part, None)
-            if isinstance(block, list):
-                yield block
 
 
 def _words_in(node: ast.AST) -> set[str]:

@@ -3,7 +3,7 @@
 Ranks: 2
 Told: all ranks count up the key `ready` of the store
 Told: in the round before it was that, and now it is more
-Told: fix: give each round a key of its own
+Told: fix: give each round its own key
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Layers are left out at random, and each rank draws by a seed of its own.
+"""Layers are left out at random, and each rank draws by its own seed.
 
 Ranks: 2
 Told: `if skip` (layers_left_out_at_random.py:27)

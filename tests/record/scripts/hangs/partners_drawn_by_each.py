@@ -3,7 +3,7 @@
 Ranks: 4
 Told: the members are `pair.tolist()`, which come from `order = torch.randperm(world)`
 Told: each rank draws them for itself
-Told: gives each of them a seed of its own
+Told: gives each of them its own seed
 """
 
 import torch

@@ -245,7 +245,7 @@ def _add_reasons(
 def _explain_roles(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding that ranks rely on buffers, with why those of a role come to a collective.
 
-    The others are in messages, and would come there by an `if` of their own.
+    The others are in messages, and would come there by their own `if`.
     """
     parting = find_parting(records) if finding.diagnosis == "buffering_hazard" else None
     if parting is None:
@@ -439,9 +439,8 @@ def _explain_model(
     """Return what differs in the models that DDP or FSDP was given, or in how they were."""
     calls = parting.calls.values() if parting is not None else ()
     makers = {each.maker for each in calls if isinstance(each, RecordedCall)}
-    if finding.diagnosis == "shape_mismatch" and makers == {
-        Maker.CPP
-    }:  # at the construction of DDP
+    is_of_cpp = makers == {Maker.CPP}  # as at the construction of DDP
+    if finding.diagnosis == "shape_mismatch" and is_of_cpp:
         buffers = find_buffers(records, folder)
         if buffers is not None:
             return buffers

@@ -60,7 +60,7 @@ def explain_counted_key(
             "that, and now it is more"
         )
         fix = (
-            f"give each round a key of its own ({where}), as by its number, or let the loop at "
+            f"give each round its own key ({where}), as by its number, or let the loop at "
             f"{place} end by `>=` and a number that grows with the rounds."
         )
         return [words, f"fix: {fix}"]

@@ -31,9 +31,7 @@ BEFORE, EARLY = "before that, ", "nothing near the calls differs; long before"
 _MODE = re.compile(r"\.training\b")
 
 
-def leave_modes(
-    tallies: Tallies,
-) -> Tallies:
+def leave_modes(tallies: Tallies) -> Tallies:
     """Return what ranks decided without whether a model trains, where anything else is left.
 
     One rank evaluates, and the others train, by what they decided before that.

@@ -253,20 +253,16 @@ def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
     That is the script's own function that collates rows, or the dataset that gives them.
     """
     scripts = _list_scripts(record)
-    made = [
-        (source, source.called(node.value.lineno) | {name_of(node.value)})
+    passed = [
+        (source, node.value)
         for source in scripts
         for node in ast.walk(source.tree)
         if isinstance(node, ast.keyword) and node.arg in _COLLATES
     ]
-    made += [
-        (source, source.called(at))
-        for source in scripts
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.keyword) and node.arg in _COLLATES
-        for source, at in source.traces(node.value, node.value.lineno)
-    ]
-    names = {name for _, called in made for name in called}
+    names = {name_of(value) for _, value in passed}
+    for source, value in passed:
+        for script, line in ((source, value.lineno), *source.traces(value, value.lineno)):
+            names |= script.called(line)
     found = [
         (source, node.name, node)
         for source in scripts

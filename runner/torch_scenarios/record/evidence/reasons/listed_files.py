@@ -1,4 +1,4 @@
-"""Files that each process lists in an order of its own, and that ranks deal by their places.
+"""Files that each process lists in its own order, and that ranks deal by their places.
 
 A folder has its names in the order of its file system, and two nodes have two file systems::
 

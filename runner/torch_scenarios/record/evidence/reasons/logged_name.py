@@ -41,7 +41,7 @@ def find_logged_name(parted: DecidedParting) -> Reason | None:
         words = (
             f"`{decision.text}` ({place}) logs other names on some ranks: {shown}"
             f"{_tell_made(parted, decision)}; with `sync_dist` the framework averages each name "
-            "over all ranks, in a call of its own"
+            "over all ranks, by one call for each"
         )
         fix = (
             f"log the same names on every rank ({place}): also those for which a rank has seen "

@@ -181,8 +181,7 @@ def _find_switched(node: ast.AST) -> ast.expr | None:
     """Return what a statement sets a switch of a model to; None for any other statement."""
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SWITCHES:
         return node.args[0] if node.args else None
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SWITCHED_BY:
-        name = SWITCHED_BY[node.func.attr]  # type: ignore[attr-defined]
+    if isinstance(node, ast.Call) and (name := SWITCHED_BY.get(getattr(node.func, "attr", ""))):
         return next((each.value for each in node.keywords if each.arg == name), None)
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") in SWITCHED:
         return node.value

@@ -563,7 +563,7 @@ class _Search:
     def _only_passes(self, script: Script, at: int) -> bool:
         """Whether a line does no more with the rank than give it to a class of the scripts.
 
-        What the class makes of it is in a line of its own.
+        What the class makes of it is in another line.
         """
         value = self._found[script.file, at][1]
         name = name_of(value.func) if isinstance(value, ast.Call) else ""

@@ -1,4 +1,4 @@
-"""Why ranks of two roles do not meet in a collective: each role has an `if` of its own before it.
+"""Why ranks of two roles do not meet in a collective: each role has its own `if` before it.
 
 A learner and its actors have code of their own, and call the same operation in other lines::
 

@@ -23,7 +23,7 @@ _MEMBERS = {"new_group": 0, "split_group": 1}
 
 
 def find_own_members(parting: Parting, folder: str) -> Reason | None:
-    """Return the line by which each rank has members of its own; None where none is seen."""
+    """Return the line by which each rank has its own members; None where none is seen."""
     frames = next((at for _, at in parting.sides), ())
     source = script_at(frames[0][0]) if frames else None
     value = (
@@ -41,7 +41,7 @@ def find_own_members(parting: Parting, folder: str) -> Reason | None:
             seeds = list_own_seeds([script, *script.imported()])
             seeded = "".join(
                 f", and `{each.text(line)}` ({short(((each.file, line, ''),), folder)}) gives each "
-                "of them a seed of its own"
+                "of them its own seed"
                 for each, line in seeds[:1]
             )
             fix = (

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, list_blocks, name_of, script_at
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -50,19 +50,11 @@ def _list_behind(source: Script, line: int) -> Iterator[tuple[ast.For | ast.Whil
     """Yield the calls right behind the innermost loop around a line, with the loop."""
     around = [node for node, part in source.find_statements(line) if part == "body"]
     loop = next((each for each in around if isinstance(each, ast.For | ast.While)), None)
-    for block in _list_blocks(source.scope(line)) if loop is not None else ():
+    for block in list_blocks(source.scope(line)) if loop is not None else ():
         if loop in block:
             for each in block[block.index(loop) + 1 :]:
                 if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
                     yield loop, each.value
-
-
-def _list_blocks(scope: ast.AST) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(scope):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                yield block
 
 
 def _tell(
@@ -88,6 +80,6 @@ def _tell(
     )
     fix = (
         f"put `{text}` ({call_at}) into an `else:` of the loop at {loop_at}: a rank that sees "
-        "the end there has none of its own to show."
+        "the end there need not show it again."
     )
     return Clause(words), fix

@@ -77,7 +77,7 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
 def tell_own_weights(records: Records, roles: Roles) -> Iterator[str]:
     """Yield weights that ranks begin otherwise and step with replicas, and that no call carries.
 
-    It is not a finding: each rank may train a head of its own.
+    It is not a finding: each rank may train its own head.
     """
     experts = find_experts(records)
     for group in roles.replicas:
