@@ -62,7 +62,7 @@ def _has(between: tuple[float, float], value: float) -> bool:
 
 
 def read_row(
-    row: dict[str, Any], models: dict[str, Any], code: dict[str, int]
+    row: dict[str, Any], models: dict[str, Any], code: dict[str, Any]
 ) -> tuple[Decoder, Candidate]:
     """Return the model and the way of a row; the model states what its code holds."""
     sizes = {name: row.get(name, 1) for name in WAYS}
@@ -73,16 +73,16 @@ def read_row(
         products=row.get("products", "bfloat16"),
     )
     batch = way.replicas * way.shards // way.context * way.micro * way.turns
-    stated = ("sequence", "recomputed_blocks", "recomputed_operations")
+    stated = ("sequence", "recomputed_blocks", "recomputed_operations", "kernels", "tensor_overlap")
     changed: dict[str, Any] = {
         name: tuple(row[name]) if isinstance(row[name], list) else row[name]
         for name in stated
         if name in row
     }
-    return Decoder(batch=batch, **{**models[row["model"]], **changed, **code}), way
+    return Decoder(batch=batch, **{**models[row["model"]], **code, **changed}), way
 
 
-def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, int]) -> HeldOutStep:
+def weigh_row(row: dict[str, Any], models: dict[str, Any], code: dict[str, Any]) -> HeldOutStep:
     """Return what the plan says of a row."""
     model, way = read_row(row, models, code)
     machine = topology(row["machine"])

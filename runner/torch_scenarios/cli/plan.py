@@ -67,8 +67,9 @@ def plan(**options: Any) -> None:
     trains it holds: weight_bytes, gradient_bytes and average_bytes of a parameter, logit_bytes of
     a logit, expert_rows, gated_rows and whole_rows of a token, float8_inputs, matrix; of how many
     recomputed_blocks a way that recomputes does so, and of which recomputed_operations where it is
-    some of a block. Each way that is shown is a scenario with real sizes, which `scenario cost`
-    weighs in full.
+    some of a block; whether the kernels between products are eager, fused or compiled, and with
+    tensor_overlap that ranks of a tensor group exchange while products run. Each way that is shown
+    is a scenario with real sizes, which `scenario cost` weighs in full.
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """

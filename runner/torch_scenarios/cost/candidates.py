@@ -30,13 +30,17 @@ backward pass needs, counted as Korthikanti et al. do (arXiv 2205.05198), but of
 without masks of dropout, and without the matrix of attention, which fused kernels do not keep; a
 model whose attention does says `matrix: 1`.
 
+The step of AdamW moves what its foreach kernels do: a weight 4 times, its gradient twice, and the
+averages and what is made of them 14 times, each in its own dtype.
+
 What is trained with decides the rest, and a model may state it (`RECIPE`): averages and gradients
 in bfloat16, a loss that makes no logits of float32, products that keep what goes into them in
 float8. What it does not state is taken as torch does it by default, which is the most;
 `hold_least` is the same with the least that a published recipe has, and between both is a step.
 What is recomputed is nothing, all of a block, or *some* of it: the operations that a model states.
 Where it states none, a block keeps what attention gives and every second product, as torchtitan's
-default does.
+default does. `kernels` are what a block does between its products: several kernels for each norm,
+position and gate (EAGER), one for each (FUSED), or one for all between two products (COMPILED).
 """
 
 from __future__ import annotations
@@ -105,21 +109,33 @@ RECIPE = {
 #: rows that go into a block, that a rank keeps whole where the sequence is not shared: what comes
 #: in, what is between attention and the network, and what the norms give of both
 NOT_SHARED = 4
-#: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
-#: positions, sums; and of a feature of the gated network
-MOVED, MOVED_INNER = 60, 12
+#: what kernels do between the products of a block
+EAGER, FUSED, COMPILED = "eager", "fused", "compiled"
+#: bytes of a token's feature that they move in a block, forwards: norms, positions, sums; and of a
+#: feature of the gated network. EAGER are read off what IBM's Llama gained by torch.compile, four
+#: sizes on A100 and on H100; COMPILED are counted: each sum with its norm, positions, the gate
+MOVED = {EAGER: (150, 30), FUSED: (60, 12), COMPILED: (24, 6)}
+#: bytes of a feature that each of two norms keeps in EAGER code, of what it makes: its input in
+#: float32, and what it multiplies by its weight
+NORM_KEPT = 6
+#: `gated_rows` of it
+EAGER_GATE = 4
+#: how often AdamW by foreach moves a weight, its gradient, and an average or what is made of them
+STEPPED, STEPPED_GRADIENT, STEPPED_AVERAGE = 4, 2, 14
 #: such bytes of a feature of a token for each of its experts: it is sorted by expert, and once more
 #: where it arrives, the same on its way back, and summed
 MOVED_ROUTED = 18
 #: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
 #: operators of torch that a block is in eager code, and the kernels that they start, forwards and
-#: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds
+#: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds; and the
+#: kernels of compiled code, whose operators take a host no time
 STARTED, STARTED_BACKWARD = (72, 21), (105, 35)
+STARTED_COMPILED, STARTED_COMPILED_BACKWARD = (0, 14), (0, 24)
 #: what a model need not state
 OPTIONAL = (
     *("head", "experts", "active", "shared", "matrix"),
-    *("recomputed_blocks", "recomputed_operations"),
+    *("recomputed_blocks", "recomputed_operations", "kernels", "tensor_overlap"),
     *RECIPE,
 )
 #: operations of a block, and those that are computed anew where *some* is and a model states none:
@@ -131,9 +147,11 @@ DTYPES = {2: "bfloat16", 4: "float32"}
 STATED = {
     **dict.fromkeys(("weight_bytes", "gradient_bytes", "average_bytes"), (2, 4)),
     "expert_rows": (1, 2),
-    "gated_rows": (3, 4),
+    "gated_rows": (3, EAGER_GATE),
     "whole_rows": (0, 2, NOT_SHARED),
     "float8_inputs": (0, 1),
+    "kernels": (EAGER, FUSED, COMPILED),
+    "tensor_overlap": (0, 1),
 }
 #: keys that a scenario has, and no model
 OF_SCENARIO = ("steps", "world_size")
@@ -179,8 +197,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
     `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
     `matrix` is 1 where attention keeps its matrix, and 0 where its kernel is fused. A way that
     computes anew does so in so many `recomputed_blocks` (0: in all); where it does so of *some* of
-    a block, it is of these `recomputed_operations`. What is in RECIPE is None where it is not
-    stated.
+    a block, it is of these `recomputed_operations`. `kernels` are those between products, and
+    `tensor_overlap` is 1 where ranks of a tensor group exchange while their products run. What is
+    in RECIPE is None where it is not stated.
     """
 
     layers: int
@@ -198,6 +217,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
     matrix: int = 0
     recomputed_blocks: int = 0
     recomputed_operations: tuple[str, ...] = EVERY_SECOND
+    kernels: str = FUSED
+    tensor_overlap: int = 0
     weight_bytes: int | None = None
     gradient_bytes: int | None = None
     average_bytes: int | None = None
@@ -210,12 +231,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def take(self, name: str) -> int:
         """Return what is stated of the code that trains it, or how that is taken."""
         stated: int | None = getattr(self, name)
+        if stated is None and name == "gated_rows" and self.kernels == EAGER:
+            return EAGER_GATE
         return RECIPE[name][0] if stated is None else stated
 
     def hold_least(self) -> Decoder:
         """Return the same model, trained by code that holds least, but for what is stated."""
         open_names = (name for name in RECIPE if getattr(self, name) is None)
-        return replace(self, **{name: RECIPE[name][1] for name in open_names})
+        least = {name: RECIPE[name][1] for name in open_names}
+        return replace(self, **least, kernels=FUSED if self.kernels == EAGER else self.kernels)
 
     @property
     def width(self) -> int:
@@ -435,9 +459,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
         rate = gpu.tflops["bfloat16"] * 1e6
         products = self._time_products(way, gpu)
         attended = 2 * way.micro * self.sequence**2 * self.width / (way.tensor * way.context)
+        of_feature, of_inner = MOVED[self.kernels]
         moved = tokens * (
-            MOVED * self.hidden
-            + MOVED_INNER * self.inner * self.networks
+            of_feature * self.hidden
+            + of_inner * self.inner * self.networks
             + MOVED_ROUTED * self.hidden * self.active
         )
         size = self.width // self.heads
@@ -454,7 +479,12 @@ class Decoder(Struct, frozen=True, kw_only=True):
         own, routed = self.parameters_of(way, stage)
         sharded = own / way.shards + routed / way.experts_shards
         recomputed = self.find_recomputed(way)
-        starts, starts_backward = (gpu.time_starts(*each) for each in (STARTED, STARTED_BACKWARD))
+        started = (
+            (STARTED_COMPILED, STARTED_COMPILED_BACKWARD)
+            if self.kernels == COMPILED
+            else (STARTED, STARTED_BACKWARD)
+        )
+        starts, starts_backward = (gpu.time_starts(*each) for each in started)
         if way.recompute == ALL:
             starts_backward += recomputed * starts
         backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards
@@ -469,7 +499,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             waits=max(starts - block - cast, 0.0) + max(starts_backward - backwards, 0.0),
             of_weights=products,
             logits=ending,
-            optimizer=20 * 4 * sharded / (gpu.bandwidth * gpu.memory),
+            optimizer=self._count_stepping() * sharded / (gpu.bandwidth * gpu.memory),
         )
 
     def find_recomputed(self, way: Candidate) -> float:
@@ -524,6 +554,14 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def _count_stepped(self) -> int:
         """Return the bytes of a parameter that an optimizer steps, and of its averages."""
         return self.take("weight_bytes") + 2 * self.take("average_bytes")
+
+    def _count_stepping(self) -> int:
+        """Return the bytes of a parameter that its step by AdamW moves."""
+        return (
+            STEPPED * self.take("weight_bytes")
+            + STEPPED_GRADIENT * self.take("gradient_bytes")
+            + STEPPED_AVERAGE * self.take("average_bytes")
+        )
 
     def _find_peak(
         self, way: Candidate, kept: float, whole_block: float, logits: float
@@ -607,7 +645,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def _exchanged(self, way: Candidate) -> list[str]:
         """Return the tensors of a block's calls."""
-        calls = filter(None, self.calls(way))
+        calls = self.calls(way)
         return list(dict.fromkeys(name for each in calls for name in (each.output, each.input)))
 
     def sizes(self, way: Candidate) -> dict[str, int]:
@@ -625,8 +663,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
             "all_tokens": tokens * way.tensor,
         }
 
-    def calls(self, way: Candidate, *, is_backward: bool = False) -> list[BlockCall | None]:
-        """Return what a pass through a block calls, None for the kernels of half of it.
+    def calls(self, way: Candidate, *, is_backward: bool = False) -> list[BlockCall]:
+        """Return what a pass through a block calls."""
+        halves = self.halves(way, is_backward=is_backward)
+        return [call for before, behind in halves for call in (*before, *behind)]
+
+    def halves(
+        self, way: Candidate, *, is_backward: bool = False
+    ) -> list[tuple[list[BlockCall], list[BlockCall]]]:
+        """Return what is called before the kernels of each half of a block, and what behind them.
 
         The first half is attention, the second the network. Backwards calls are those of the
         forward pass in reverse, which have the same form, and those of what is computed anew.
@@ -641,16 +686,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
         join = BlockCall("reduce_scatter_single", "own_tokens", "all_tokens", "mesh.tensor")
         gathers, sums = way.again if is_backward else (0, 0)
         split, cut = way.tensor > 1, way.context > 1
-        attention = [*[rows] * split, *[keys] * cut]
         behind = [*[sum_keys] * (cut and is_backward), *[sum_rows] * split]
         anew = [*[rows] * split * gathers, *[keys] * cut * sums, *[sum_rows] * split * sums]
-        first = [*attention, None, *behind, *anew]
+        first = [*[rows] * split, *[keys] * cut], [*behind, *anew]
         if way.expert == 1:
             anew = [*[rows] * split * gathers, *[sum_rows] * split * sums]
-            return [*first, *[rows] * split, None, *[sum_rows] * split, *anew]
+            return [first, ([rows] * split, [*[sum_rows] * split, *anew])]
         there, back = [give, *[spread] * split], [*[join] * split, bring]
         anew = (there + back) * sums or [spread] * split * gathers
-        return [*first, *there, None, *back, *anew]
+        return [first, (there, [*back, *anew])]
 
     def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
         """Return the passes through a block whose activations a stage keeps at once, at most."""
@@ -671,8 +715,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         `float8_inputs` says so: both norms' results, one of the gated network, rows, and attention
         once more.
 
-        With autocast, what goes into both norms is in float32, and of their results each product
-        that takes them makes one copy: of queries, keys and values, of the gate and up.
+        Norms of EAGER code keep what they make between. With autocast, what goes into both norms is
+        in float32, and of their results each product that takes them makes one copy: of queries,
+        keys and values, of the gate and up.
         """
         width, keys, inner = (
             each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)
@@ -683,6 +728,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         some = 2 * (1 + kept + rows)
         gated = self.take("gated_rows") * inner
         everything = 2 * (4 + 2 * width + 2 * keys + gated + rows)
+        everything += 2 * NORM_KEPT * (self.kernels == EAGER)
         if way.products == FLOAT8 and self.take("float8_inputs"):
             norms = 1 if self.experts else 2  # a router takes the second in bfloat16
             everything += width - norms - inner - self.active
@@ -769,20 +815,23 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return what a block takes forwards and backwards, with the calls of its groups."""
         sizes = self.sizes(way)
 
-        def add(*, is_backward: bool) -> float:
-            calls = filter(None, self.calls(way, is_backward=is_backward))
-            return sum(
-                _take(
-                    times,
-                    way,
-                    each.operation,
-                    each.group,
-                    max(sizes[each.output], sizes[each.input]),
-                )
-                for each in calls
-            )
+        def add(us: float, *, is_backward: bool) -> float:
+            took = 0.0
+            for before, behind in self.halves(way, is_backward=is_backward):
+                hidden = [each for each in (*before, *behind) if self._is_hidden(each)]
+                part = us / 2 / max(1, len(hidden))
+                took += us / 2
+                for each in (*before, *behind):
+                    size = max(sizes[each.output], sizes[each.input])
+                    alone = _take(times, way, each.operation, each.group, size)
+                    took += max(0.0, alone - part) if self._is_hidden(each) else alone
+            return took
 
-        return found.block + add(is_backward=False), found.backwards + add(is_backward=True)
+        return add(found.block, is_backward=False), add(found.backwards, is_backward=True)
+
+    def _is_hidden(self, call: BlockCall) -> bool:
+        """Return whether a call hides behind the kernels of its half of a block."""
+        return self.tensor_overlap == 1 and call.group == "mesh.tensor"
 
     # The program of a step.
     def program(self, way: Candidate, gpu: Gpu) -> str:
@@ -1176,15 +1225,21 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return [(name, *each) for (name, _), each in zip(way.sharded, owns, strict=False)]
 
     def _block_lines(self, us: float, way: Candidate, *, is_backward: bool = False) -> list[str]:
-        """Return a pass through one block: kernels, and what its groups exchange meanwhile."""
-        kernels = f"- compute: {{time: {_time(us / 2)}}}"
-        return [
-            kernels
-            if each is None
-            else f"- {each.operation}: {{output: {each.output}, input: {each.input}, "
-            f"group: {each.group}}}"
-            for each in self.calls(way, is_backward=is_backward)
-        ]
+        """Return a pass through one block: kernels, and what its groups exchange meanwhile.
+
+        Calls that hide behind kernels take turns with parts of them, each behind one.
+        """
+        lines = []
+        for before, behind in self.halves(way, is_backward=is_backward):
+            hidden = [each for each in (*before, *behind) if self._is_hidden(each)]
+            kernels = f"- compute: {{time: {_time(us / 2 / max(1, len(hidden)))}}}"
+            lines += [each.line() for each in before if each not in hidden]
+            for each in hidden:
+                lines += [each.line("async_op: true"), "  as: rows_come", kernels]
+                lines.append("- wait: rows_come")
+            lines += [] if hidden else [kernels]
+            lines += [each.line() for each in behind if each not in hidden]
+        return lines
 
 
 class BlockCall(NamedTuple):
@@ -1194,6 +1249,11 @@ class BlockCall(NamedTuple):
     output: str
     input: str
     group: str
+
+    def line(self, *more: str) -> str:
+        """Return it as a step of a scenario."""
+        words = (f"output: {self.output}", f"input: {self.input}", f"group: {self.group}", *more)
+        return f"- {self.operation}: {{{', '.join(words)}}}"
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -1390,6 +1450,8 @@ def read_decoder(path: Path) -> Decoder:
 
 def _read_value(name: str, value: Scalar | Items | Node) -> tuple[Any, str]:
     """Return the value of a name of a model, and what is wrong with it."""
+    if name == "kernels" and isinstance(value, Scalar):
+        return value.text, ""
     if name == "recomputed_operations":
         items = value.items if isinstance(value, Items) else []
         stated = tuple(each.text if isinstance(each, Scalar) else "" for each in items)

@@ -13,6 +13,7 @@ from torch_scenarios.cost.candidates import (
     ALL,
     BFLOAT16,
     EVERY_SECOND,
+    FUSED,
     MOST_TURNS,
     NOTHING,
     RECIPE,
@@ -401,6 +402,16 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     if any(step.least < step.held for step in found.steps):
         has_groups = any(step.way.tensor > 1 for step in found.steps)
         stated.append(_tell_open(model, products, has_groups=has_groups))
+    if model.kernels == FUSED:
+        stated.append(
+            "a norm, and a gate, is one kernel: state `kernels: eager` where it is several, as "
+            "Hugging Face's are, and `kernels: compiled` of blocks that torch.compile compiles"
+        )
+    if not model.tensor_overlap and any(step.way.tensor > 1 for step in found.steps):
+        stated.append(
+            "ranks of a tensor group wait for what they exchange: state `tensor_overlap: 1` where "
+            "their products run meanwhile (Megatron's --tp-comm-overlap, torch's async TP)"
+        )
     if not model.matrix and any(step.way.recompute == NOTHING for step in found.steps):
         stated.append(
             "attention is a fused kernel: steps of one that keeps its matrix held up to 2.3 times "
