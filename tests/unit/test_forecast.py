@@ -18,6 +18,7 @@ from judging import codes_of
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
+from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.measurements import Table, base_size, time_in
 from torch_scenarios.cost.nccl import Channels, Tuner, constants_of
@@ -271,6 +272,30 @@ def test_5_constants_are_those_of_the_release() -> None:
     assert constants_of("2.17.1") is None
     assert constants_of("2") is None
     assert constants_of("newest") is None
+
+
+def test_a_network_may_leave_nccl_one_protocol() -> None:
+    """aws-ofi-nccl sets NCCL_PROTO=simple on p4d, whose EFA does not keep 128 bytes in order."""
+    tuner = topology("p4d").tuner
+    assert tuner is not None
+    free = replace(tuner, protocol="all")
+    for power in range(3, 34):
+        left = list(tuner.choices("all_reduce", 2.0**power, 16, 2))
+        assert {each.protocol for each in left} == {"Simple"}
+        assert set(left) < set(free.choices("all_reduce", 2.0**power, 16, 2))
+    assert free.best("all_reduce", 2.0**10, 16, 2).way == ("tree", "LL")
+
+
+@pytest.mark.parametrize(("size", "measured"), [(2**10, (161, 182)), (2**18, (233, 306))])
+def test_small_sums_of_p4d_take_what_nccl_says_of_simple(
+    size: int, measured: tuple[float, float]
+) -> None:
+    """Two nodes of 8 A100, four logs: no constant of a hop is fitted to them."""
+    machine = topology("p4d")
+    assert machine.hop_of("ring") == machine.hop_of("tree") == 0
+    entry = Enter(0, None, 0.0, "all_reduce", "w", float(size), tuple(range(16)))
+    found = CollectiveTimes(machine, 16).of(entry).time
+    assert 0.85 * measured[0] < found < 1.15 * measured[1]
 
 
 @pytest.mark.parametrize(
@@ -717,6 +742,7 @@ WRONG_COLLECTIVES = {
     TUNED.replace("}}", "}, factor: .inf}"): "`factor` is a number above zero",
     TUNED.replace("}}", "}, launch: -14us}"): "`launch` is negative",
     TUNED.replace("}}", "}, inside: copper}"): "`inside` is one of nvlink, pcie",
+    TUNED.replace("}}", "}, protocol: LL64}"): "`protocol` is one of all, LL, LL128, Simple",
     TABLED.replace("model: table", "model: table, launch: 14us"): "`launch` is of `model: nccl`",
     TABLED.replace("model: table", "model: table, factor: 1.1"): "`factor` is of `model: nccl`",
     TABLED.replace("8:", "0:"): "a number of ranks, from 2 up",

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 Three: TypeAlias = tuple[float, float, float]
 PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
+ALL = "all"
 
 GPUS = ("volta", "ampere", "hopper", "blackwell")
 #: what joins the GPUs of a node
@@ -279,6 +280,7 @@ class Tuner(Struct, frozen=True):
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
 
     `inside` is what joins the GPUs of a node: over PCIe NCCL takes other latencies, and no LL128.
+    `protocol` is the one that NCCL_PROTO leaves, as plugins of networks set it, or ALL.
 
     LL sends 4 bytes of data with 4 of a flag, so that a receiver polls memory and needs no barrier:
     half of the bandwidth, least latency. LL128 has 120 bytes of data in 128, where NVLink keeps
@@ -292,6 +294,7 @@ class Tuner(Struct, frozen=True):
     tree: str
     channels: Mapping[str, Channels]
     inside: str = NVLINK
+    protocol: str = ALL
 
     def cut_to_part(self, part: float, nics: int = 0, reach: float = 0.0) -> Tuner:
         """Return the tuner of a group over nodes that has a part of the NICs of each.
@@ -335,6 +338,8 @@ class Tuner(Struct, frozen=True):
             return
         for algorithm in (RING, TREE, NVLS, NVLS_TREE):
             for protocol in (LL, LL128, SIMPLE):
+                if self.protocol not in (ALL, PROTOCOLS[protocol]):
+                    continue
                 speed = self._speed(collective, algorithm, protocol, ranks, nodes)
                 if speed > 0:
                     late = self._latency(collective, algorithm, protocol, ranks, nodes)

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from torch_scenarios.cost.logs import choose_logs, read_logs
 from torch_scenarios.cost.measurements import Table, Tables, name_table
 from torch_scenarios.cost.nccl import (
+    ALL,
     GPUS,
     LL,
     NVLINK,
     PCIE,
+    PROTOCOLS,
     RING,
     SIMPLE,
     VERSIONS,
@@ -435,7 +437,7 @@ _NODES = re.compile(r"(\d+) nodes")
 #: what hosts, and hops between nodes, take that NCCL's tuner does not know
 _HOSTED = ("launch", "hop", "ring_hop", "peer")
 #: what states NCCL's tuner
-_TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
+_TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside", "protocol")
 
 
 def bandwidth(text: str) -> float | None:
@@ -826,6 +828,7 @@ class _Reader:
             ("cpu", ("intel", "amd", "other"), "intel"),
             ("tree", ("tree", "balanced"), "tree"),
             ("inside", (NVLINK, PCIE), NVLINK),
+            ("protocol", (ALL, *PROTOCOLS), ALL),
         ):
             words[name] = getattr(keys.get(name), "value", default)
             if words[name] not in allowed:
@@ -833,7 +836,7 @@ class _Reader:
         if constants is None or self.problems:
             return None
         known = (version, constants, str(gpu), words["cpu"], words["tree"], channels)
-        return Tuner(*known, words["inside"])
+        return Tuner(*known, words["inside"], words["protocol"])
 
     def channels(self, node: Any, whole: Any) -> dict[str, Channels]:
         """Return, by algorithm, how many channels there are and the GB/s of each."""
