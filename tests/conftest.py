@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from torch_scenarios.cli import ONE_THREAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from warm_hosts import WarmHosts
 
@@ -77,12 +77,20 @@ def _nothing_was_proved_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch_scenarios.pipeline.history.PROVED", os.devnull)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Keep the collector away from what was collected: it took half of the time of tests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the collector away from what is collected: a fifth of that time, and half of the tests'.
+
+    What collection makes is kept to the end, so that to look for garbage in it finds none.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
