@@ -1,14 +1,17 @@
-"""Fake ranks of a script that torchrun is to start again are started once more."""
+"""What becomes of ranks that are started again: torchrun's, and fake ones as by torchrun."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
+
+from torch_scenarios.cli import cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recordings import Recording
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -62,3 +65,23 @@ def test_the_error_of_any_other_script_is_the_verdict(recording: Recording, tmp_
     assert ran.code == 1
     assert "rank 1 raises RuntimeError: preempted (train.py:14" in ran.output
     assert "once more" not in ran.output
+
+
+#: each start has a store of its own: in one that is kept, half of the restarts fail
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+
+def test_why_torchrun_has_started_the_ranks_again_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OWN_STORE, "1")
+    script = write(tmp_path, "done", "TORCHELASTIC_RESTART_COUNT")
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    launcher = [torchrun, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    out = tmp_path / "record"
+    done = CliRunner().invoke(cli, ["record", "-o", str(out), "--", *launcher, str(script)])
+    assert done.exit_code == 0, done.output
+    words = "rank 1 raised RuntimeError: preempted (train.py:14"
+    assert words in done.output
+    assert "and all ranks were started again" in done.output
+    assert {each.name.split("-")[0] for each in out.glob("*rank-*.jsonl")} == {"earlier", "rank"}

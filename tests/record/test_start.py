@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -97,6 +97,66 @@ def test_a_world_that_is_complete_is_right() -> None:
 def test_two_worlds_side_by_side_are_right() -> None:
     other = [claim(rank, port=29600, started_as=2 + rank) for rank in (0, 1)]
     assert words(claim(0), claim(1), *other, is_whole=True) == ""
+
+
+AGAIN = {"has_old_store": True, "asked_s": 100.0}
+WHY_AGAIN = ("rank 1 raised RuntimeError: lost (train.py:9), and all ranks were started again",)
+
+
+def test_ranks_that_are_started_again_in_one_store_are_told_what_they_find_there() -> None:
+    ranks = (claim(0, **AGAIN), claim(1, **AGAIN, failed="RuntimeError: connectFullMesh failed"))
+    found = words(*ranks, earlier=(claim(0), claim(1)), why_again=WHY_AGAIN)
+    assert "look for processes of the start before in `init_process_group`" in found
+    assert f"{WHY_AGAIN[0]} ranks 0 and 1 meet at 10.0.0.1:29500 again (train.py:8)" in found
+
+
+@pytest.mark.parametrize(
+    ("more", "is_wrong"),
+    [
+        ({"now_s": 101.0}, False),
+        ({"now_s": 200.0}, True),
+        ({"now_s": 101.0, "is_cut_off": True}, True),
+        ({"now_s": 200.0, "earlier": (claim(0, port=29501),)}, False),
+    ],
+)
+def test_ranks_that_are_started_again_may_still_meet(
+    more: dict[str, Any], *, is_wrong: bool
+) -> None:
+    ranks = (claim(0, **AGAIN), claim(1, **AGAIN))
+    found = words(*ranks, **{"earlier": (claim(0), claim(1)), **more})
+    assert bool(found) is is_wrong
+
+
+def by_prefix() -> str:
+    return "TORCHELASTIC_RESTART_COUNT"
+
+
+def by_nothing() -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("count", "agent", "create", "is_old"),
+    [
+        ("1", "True", by_nothing, True),
+        ("0", "True", by_nothing, False),
+        ("1", "False", by_nothing, False),
+        ("1", "True", by_prefix, False),
+    ],
+)
+def test_a_store_is_old_where_torchrun_and_torch_keep_it(
+    count: str,
+    agent: str,
+    create: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_old: bool,
+) -> None:
+    rendezvous = SimpleNamespace(_create_c10d_store=create)
+    monkeypatch.setitem(sys.modules, "torch.distributed.rendezvous", rendezvous)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", agent)
+    assert claim_of(("gloo",), {})["old_store"] is is_old
 
 
 def test_sizes_that_differ_are_named_with_their_lines() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,10 @@ from torch_scenarios.record.format import (
     RecordedWait,
     is_record,
     know_exits,
+    names_lost_peer,
     ranks_of_processes,
     read,
+    read_file,
     read_starts,
     refusal,
     set_earlier_aside,
@@ -98,6 +101,7 @@ from torch_scenarios.record.live import (
     prepare,
     run,
 )
+from torch_scenarios.record.mapped_file import EARLIER
 from torch_scenarios.record.program import RecordedProgram, program_of
 from torch_scenarios.record.scratch import SCRATCH
 from torch_scenarios.verdict import Finding, Verdict
@@ -238,6 +242,7 @@ def _record_once(
         return RecordedRun(
             judged=result, records=records, ran=ran, notes=notes, path=path, home=home
         )
+    notes = (*notes, *_tell_earlier_start(order.folder, records, home))
     result = _judge_run(order, records, ran, path, notes=notes, limits=limits)
     if ran.stuck and not result.found and _know_backward(records):
         result = _judge_run(order, records, ran, path, notes=notes, limits=limits)
@@ -515,13 +520,37 @@ def wrong_start(
     exits = {r: code for r, code in launch.exits.items() if r not in launch.stopped}
     absent = absent_ranks(records, claims, exits if is_cut_off else launch.exits)
     found = find_in_start(
-        JobStart(claims=claims, absent=absent, is_whole=is_whole, is_cut_off=is_cut_off, home=home)
+        JobStart(
+            claims=claims,
+            earlier=read_claims(folder, EARLIER),
+            why_again=tuple(_tell_earlier_start(folder, records, home)),
+            absent=absent,
+            is_whole=is_whole,
+            is_cut_off=is_cut_off,
+            now_s=time.time(),
+            home=home,
+        )
     )
     gone = [rank for rank in absent if rank in records and records[rank].error is None]
     why = explain_absence(records, gone, home) if gone and found else None
     if why is None or not {*gone} <= {*found[0].ranks}:
         return found
     return [replace(found[0], notes=(*found[0].notes, why)), *found[1:]]
+
+
+def _tell_earlier_start(
+    folder: Path, records: Mapping[int, RankRecord], home: str
+) -> Iterator[str]:
+    """Yield how the start before ended, where a launcher has begun the ranks again."""
+    launch = next((each.about.get("launch") for each in records.values()), None)
+    for path in sorted(folder.glob(f"{EARLIER}rank-*.jsonl")):
+        record = read_file(path)
+        error = record.error or ""
+        if record.about.get("launch") != launch and error and not names_lost_peer(error):
+            where = record.raised_at.short(home)
+            place = f" ({where})" if where else ""
+            yield f"rank {record.rank} raised {error}{place}, and all ranks were started again"
+            return
 
 
 def judge_start(

@@ -107,6 +107,7 @@ from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.operations import C10D
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.mapped_file import EARLIER
 from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
 
 VERSION = 2
@@ -705,7 +706,7 @@ def set_earlier_aside(folder: Path) -> None:
     newest = max(begun.values(), key=lambda about: float(about.get("time", 0.0)), default={})
     for path, about in begun.items():
         if about.get("launch") != newest.get("launch"):
-            path.rename(path.with_name(f"earlier-{path.name}"))
+            path.rename(path.with_name(f"{EARLIER}{path.name}"))
 
 
 def read(folder: Path) -> dict[int, RankRecord]:

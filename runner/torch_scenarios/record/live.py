@@ -51,7 +51,7 @@ from torch_scenarios.record.format import (
     read_launch,
     wait_in_backward,
 )
-from torch_scenarios.record.mapped_file import count_written, is_written
+from torch_scenarios.record.mapped_file import EARLIER, count_written, is_written
 from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
 from torch_scenarios.record.scratch import SCRATCH
 
@@ -208,7 +208,7 @@ def prepare(folder: Path, *, is_again: bool = False) -> None:
         message = f"a run that goes on writes its record in {folder}: name another folder with -o"
         raise LaunchError(message)
     written = ("rank-*.jsonl", "*.stack", "values-*", LAUNCH, "scenario.yaml", "output.log")
-    for pattern in (*written, PARENT_ERROR):
+    for pattern in (*written, f"{EARLIER}*.jsonl", PARENT_ERROR):
         for path in folder.glob(pattern):
             path.unlink()
     for name in ("mailbox", JOINED, *((SCRATCH,) if not is_again else ())):

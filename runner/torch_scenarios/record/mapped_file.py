@@ -18,6 +18,9 @@ import os
 import threading
 from pathlib import Path
 
+#: how the name of a file begins that an earlier start of the same rank has written
+EARLIER = "earlier-"
+
 #: bytes of room that a file begins with, and most that it grows by
 FIRST, MOST_MORE = 1 << 16, 1 << 22
 

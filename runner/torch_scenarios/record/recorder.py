@@ -64,7 +64,7 @@ from torch_scenarios.record.evidence.frame import (
     watch_handovers,
 )
 from torch_scenarios.record.import_hook import ImportHook
-from torch_scenarios.record.mapped_file import MappedFile, is_written
+from torch_scenarios.record.mapped_file import EARLIER, MappedFile, is_written
 
 VERSION = 2
 
@@ -110,6 +110,9 @@ class Sink:
         path = os.path.join(folder, f"{name}.jsonl")
         if host and is_written(path):  # another process says that it is this rank
             path = os.path.join(folder, f"{name}-{os.getpid()}.jsonl")
+        elif host:  # a launcher has started the ranks again
+            with contextlib.suppress(OSError):
+                os.replace(path, os.path.join(folder, f"{EARLIER}{name}.jsonl"))
         self._file = MappedFile(path)
         self.append = self._file.append
         self.close = self._file.close

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,7 @@ def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]
     elif found["method"] == "env":
         found["address"] = os.environ.get("MASTER_ADDR", "")
         found["port"] = _number(os.environ.get("MASTER_PORT", "-1"))
+        found["old_store"] = _may_find_old_keys()
     elif found["method"] == "store":
         store = given["store"]
         while hasattr(store, "underlying_store"):
@@ -59,6 +61,22 @@ def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]
     if hasattr(timeout, "total_seconds"):
         found["timeout_s"] = timeout.total_seconds()
     return found
+
+
+def _may_find_old_keys() -> bool:
+    """Whether ranks are started again, and meet in a store that torchrun may have kept.
+
+    The processes of each start write their addresses under the same keys of the launcher's store.
+    Earlier versions of torch put the number of the start before them
+    (https://github.com/pytorch/pytorch/issues/135712).
+    """
+    is_again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if not is_again or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return False
+    rendezvous = sys.modules.get("torch.distributed.rendezvous")
+    create = getattr(rendezvous, "_create_c10d_store", None)
+    code = getattr(create, "__code__", None)
+    return code is not None and "TORCHELASTIC_RESTART_COUNT" not in code.co_consts
 
 
 #: how far a port may be from a number that a rank is passed, and is still made of it

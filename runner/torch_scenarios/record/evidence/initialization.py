@@ -83,6 +83,8 @@ class Claim(Struct, kw_only=True):
     failed: str = ""
     #: when it asks, in seconds by a clock that all processes of a machine have
     asked_s: float = 0.0
+    #: its launcher has started it again, maybe in the store in which it was before
+    has_old_store: bool = False
     #: the files that it removes: each path, where, and when
     removed: tuple[tuple[str, ScriptPlace, float], ...] = ()
 
@@ -101,10 +103,13 @@ class Claim(Struct, kw_only=True):
         return self.method if self.method == "store" else (self.method, self.address)
 
 
-def read_claims(folder: Path) -> list[Claim]:
-    """Return what the processes of a record say of themselves, one each; none where they do not."""
+def read_claims(folder: Path, start: str = "") -> list[Claim]:
+    """Return what the processes of a record say of themselves, one each; none where they do not.
+
+    `start` is how the names of their files begin: `EARLIER` for those of the start before.
+    """
     found = []
-    for path in sorted(folder.glob("rank-*.jsonl")):
+    for path in sorted(folder.glob(f"{start}rank-*.jsonl")):
         claim = _read_claim(path)
         if claim is not None:
             found.append(claim)
@@ -159,6 +164,7 @@ def _claim(about: Mapping[str, Any], claim: Mapping[str, Any], place: ScriptPlac
         unresolved=str(claim.get("unresolved", "")),
         taken=str(claim.get("taken", "")),
         is_self=bool(claim.get("self")),
+        has_old_store=bool(claim.get("old_store")),
         place=place,
     )
 
@@ -168,10 +174,15 @@ class JobStart(Struct, frozen=True, kw_only=True):
 
     `absent` has the ranks that were started and never came, and in words how each ended. `is_whole`
     says that no process can be there that is not known, `is_cut_off` that the run was ended while
-    others may still have come. `home` is what places are relative to.
+    others may still have come. `earlier` has what the start before said, where a launcher has begun
+    the ranks again, and `why_again` how that one ended. `now_s` is when this is asked, by the clock
+    of the claims, `home` what places are relative to.
     """
 
     claims: Sequence[Claim]
+    earlier: Sequence[Claim] = ()
+    why_again: Sequence[str] = ()
+    now_s: float = 0.0
     absent: Mapping[int, str] = {}
     is_whole: bool = False
     is_cut_off: bool = False
@@ -493,6 +504,44 @@ def _differs_in_backend(start: JobStart) -> Finding | None:
     )
 
 
+#: seconds in `init_process_group` after which ranks that all came there do not meet any more
+MOST_MEETING_S = 30.0
+
+
+def _reads_old_keys(start: JobStart) -> Finding | None:
+    """Ranks that torchrun has started again, in the store in which it had started them before.
+
+    Gloo's ranks find the addresses of processes that have ended, NCCL's the id of their group.
+    """
+    known = {(each.address, each.port) for each in start.earlier}
+    lost = [
+        each
+        for each in start.claims
+        if each.has_old_store and not each.left and (each.address, each.port) in known
+    ]
+    since_s = start.now_s - max((each.asked_s for each in start.claims), default=0.0)
+    is_over = start.is_cut_off or any(each.failed for each in lost) or since_s > MOST_MEETING_S
+    if not lost or not is_over:
+        return None
+    sides = _sides(lost, lambda each: each.where)
+    clauses = [
+        *map(Clause, start.why_again),
+        *_clauses(start, sides, lambda each: f"{{}} at {each.where} again", "meets", "meet"),
+        Clause(
+            "torchrun keeps its store there over its restarts, and what a process wrote in it for "
+            "the others (Gloo its address, NCCL the id of the group) is still there"
+        ),
+    ]
+    return _make_finding(
+        start,
+        "the ranks that torchrun has started again look for processes of the start before in "
+        "`init_process_group`",
+        clauses,
+        "let each start have a store of its own: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, and "
+        "call torchrun with `--standalone` or `--rdzv-backend c10d`.",
+    )
+
+
 _LOOKS: tuple[Callable[[JobStart], Finding | None], ...] = (
     _looks_elsewhere,
     _loops_back,
@@ -504,6 +553,7 @@ _LOOKS: tuple[Callable[[JobStart], Finding | None], ...] = (
     _has_no_port,
     _is_missing,
     _differs_in_backend,
+    _reads_old_keys,
 )
 
 
