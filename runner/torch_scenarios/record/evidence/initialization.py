@@ -505,7 +505,7 @@ def _differs_in_backend(start: JobStart) -> Finding | None:
 
 
 #: seconds in `init_process_group` after which ranks that all came there do not meet any more
-MOST_MEETING_S = 30.0
+MOST_INIT_S = 30.0
 
 
 def _reads_old_keys(start: JobStart) -> Finding | None:
@@ -520,7 +520,7 @@ def _reads_old_keys(start: JobStart) -> Finding | None:
         if each.has_old_store and not each.left and (each.address, each.port) in known
     ]
     since_s = start.now_s - max((each.asked_s for each in start.claims), default=0.0)
-    is_over = start.is_cut_off or any(each.failed for each in lost) or since_s > MOST_MEETING_S
+    is_over = start.is_cut_off or any(each.failed for each in lost) or since_s > MOST_INIT_S
     if not lost or not is_over:
         return None
     sides = _sides(lost, lambda each: each.where)
