@@ -74,13 +74,20 @@ _TENSOR_POSITIONS = {
 #: where those take it that give their result, and have the name of a function that fills a tensor
 _GIVING_POSITIONS = dict.fromkeys(("all_gather", "reduce_scatter_tensor", "all_to_all_single"), 0)
 #: arguments that are lists of tensors, and where functions take them
-_LISTS = frozenset({"scatter_list", "gather_list", "tensor_list", "input_list"})
+_LISTS = frozenset(
+    {"scatter_list", "gather_list", "tensor_list", "input_list", "scatter_object_input_list"}
+)
 _LIST_POSITIONS = {
     **dict.fromkeys(("scatter", "gather", "reduce_scatter", "all_to_all"), 1),
     "all_gather": 0,
+    "scatter_object_list": 1,
 }
 #: methods that part a tensor, and may leave a part short
 _PARTS = frozenset({"chunk", "split", "tensor_split", "array_split"})
+#: what these do
+_PARTED_SHORT = (
+    "`{}` leaves the last part short, or gives fewer parts, where the rows do not divide"
+)
 
 
 def _find_passed(source: Script, line: int) -> ast.expr | None:
@@ -109,14 +116,8 @@ def find_refused(call: RecordedCall, folder: str) -> str:
         many, members = len(call.inputs), len(call.group)
         if call.operation == "scatter" and many != members:
             return f"{words}: it has {many} tensors, and the group has {members} ranks"
-        called = {name for at in found for name in source.called(at)}
-        parting = sorted(name for name in called & _PARTS if not any(source.functions(name)))
-        if parting:
-            words += (
-                f": `{parting[0]}` leaves the last part short, or gives fewer parts, where the "
-                "rows do not divide"
-            )
-        return words
+        parting = sorted(name for at in found for name in _list_parting(source, at))
+        return f"{words}: {_PARTED_SHORT.format(parting[0])}" if parting else words
     return ""
 
 
@@ -180,8 +181,9 @@ def find_tensor(
             return _explain_given(given, folder, what)
         parted = DecidedParting(parting, records, folder)
         found = _list_run(source, value, line, parted)
+        is_untyped = what == "dtype" and any(_takes_dtype(source, at) for at in found)
         looped = _find_looped(source, (value, line), found, (parting, records, folder), what)
-        if looped is not None:
+        if looped is not None and not is_untyped:
             return looped
         measured = ""
         if what == "shape" and found:
@@ -192,19 +194,70 @@ def find_tensor(
             if decided is not None:
                 return decided
         if found:
-            kept = [number for number, at in enumerate(found) if "from_numpy" in source.called(at)]
-            found = found[: kept[0] + 1] if what == "dtype" and kept else found
-            place = short(((file, found[0], ""),), folder)
-            text = ast.unparse(value)
-            words = f"the tensor is {_tell_origins(source, value, found, folder)}{measured}"
-            fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
-            if what == "dtype" and kept:
-                there = short(((file, found[-1], ""),), folder)
-                words += "; `from_numpy` keeps the dtype of its array"
-                fix = f"convert the array to one dtype at {there}, such as "
-                fix += f"`.astype(numpy.float32)`, so that `{text}` has it on every rank."
-            return Clause(words), fix
+            return _explain_set(source, value, found, (measured, folder), what)
+        if what == "shape" and (behind := _find_measured(frames, value, folder)) is not None:
+            return behind
     return None
+
+
+def _explain_set(
+    source: Script, value: ast.expr, found: list[int], about: tuple[str, str], what: str
+) -> Reason:
+    """Return the lines that set a tensor, with the words on its size, and what makes it alike."""
+    measured, folder = about
+    kept = [number for number, at in enumerate(found) if "from_numpy" in source.called(at)]
+    found = found[: kept[0] + 1] if what == "dtype" and kept else found
+    place = short(((source.file, found[0], ""),), folder)
+    text = ast.unparse(value)
+    words = f"the tensor is {_tell_origins(source, value, found, folder)}{measured}"
+    fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
+    for at in found if what == "dtype" else ():
+        if _takes_dtype(source, at):
+            words += "; it takes the dtype of the numbers in it"
+            words += ": the `sum` of no numbers is an int" * ("sum" in source.called(at))
+            break
+    if what == "dtype" and kept:
+        there = short(((source.file, found[-1], ""),), folder)
+        words += "; `from_numpy` keeps the dtype of its array"
+        fix = f"convert the array to one dtype at {there}, such as "
+        fix += f"`.astype(numpy.float32)`, so that `{text}` has it on every rank."
+    return Clause(words), fix
+
+
+def _find_measured(frames: Frames, value: ast.expr, folder: str) -> Reason | None:
+    """Return the line that parts, or measures, a tensor which callers pass to its function."""
+    traced = [(each, at) for each, at in trace_value(frames, value) if not each.keeps_rank(at)]
+    for script, at in traced:
+        parting = sorted(_list_parting(script, at))
+        if not parting and not (_MEASURES.search(script.text(at)) and script.asks_rank(at)):
+            continue
+        place = short(((script.file, at, ""),), folder)
+        words = f"the tensor is `{ast.unparse(value)}`, of `{script.text(at)}` ({place})"
+        words += f": {_PARTED_SHORT.format(parting[0])}" if parting else ""
+        fix = f"let {place} give a part of the same shape on every rank: "
+        fix += (
+            "pad the rows, or choose as many, so that they divide."
+            if parting
+            else "it depends on the rank."
+        )
+        return Clause(words), fix
+    return None
+
+
+def _takes_dtype(source: Script, line: int) -> bool:
+    """Whether a line makes a tensor of numbers, and does not say of which dtype."""
+    return any(
+        name_of(call.func) in {"tensor", "as_tensor"}
+        and len(call.args) == 1
+        and isinstance(call.args[0], ast.List | ast.Tuple)
+        and not any(each.arg in {None, "dtype"} for each in call.keywords)
+        for call in source.calls(line)
+    )
+
+
+def _list_parting(source: Script, line: int) -> set[str]:
+    """Return the methods that part a tensor which a line calls, of torch and not of the scripts."""
+    return {each for each in source.called(line) & _PARTS if not any(source.functions(each))}
 
 
 def _find_decided(parted: DecidedParting, at: tuple[str, int], value: ast.expr) -> Reason | None:
