@@ -128,6 +128,7 @@ from torch_scenarios.record.evidence.reasons.other_count import find_other_count
 from torch_scenarios.record.evidence.reasons.other_group import (
     find_other_group,
     find_own_order,
+    find_turn_of_callers,
     find_ungrouped,
     tell_groups,
 )
@@ -136,6 +137,7 @@ from torch_scenarios.record.evidence.reasons.own_members import find_own_members
 from torch_scenarios.record.evidence.reasons.own_signal import explain_signal
 from torch_scenarios.record.evidence.reasons.part_of_model import (
     find_other_unit,
+    find_own_shape,
     find_part,
     has_buffers,
     list_parts,
@@ -191,6 +193,7 @@ def add_reasons(
 def _add_reasons(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Finding, ...]:
+    findings = _put_unreal_last(findings, records, folder)
     lines = [explain_signal(each, records, folder) for each in findings]
     lines[:1] = [_explain_alone(each, records, folder) for each in lines[:1]]
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
@@ -240,6 +243,40 @@ def _add_reasons(
     told = _say_later(finding, parting)
     lines[at] = add_reason(told, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_leave_out_results(lines, at, parting, folder)) if fix else tuple(lines)
+
+
+def _put_unreal_last(
+    findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
+) -> Sequence[Finding]:
+    """Return the findings, those behind the others that only fake ranks come to: errors.
+
+    A fake rank goes on where a real one waits for ranks that never come, or is given nothing.
+    """
+    if not findings or not any(each.about.get("mode") == "fake" for each in records.values()):
+        return findings
+    first, *others = findings
+    raised = [records[rank] for rank in first.ranks if rank in records]
+    if first.code != "outcome_differs" or not raised or not all(each.error for each in raised):
+        return findings
+    for each in others:
+        marks = {note.mark.at for note in each.notes if note.mark is not None}
+        if each.diagnosis == "invalid_argument":
+            refused = {record.calls[-1].place.short(folder) for record in raised if record.calls}
+            is_unreal = (
+                len(refused) == 1 and refused <= marks and not {*first.ranks} & {*each.ranks}
+            )
+        elif each.diagnosis in PARTED and (parting := parting_of(each, records)) is not None:
+            is_unreal = bool(parting.group) and all(
+                record.rank in parting.calls
+                and parting.calls[record.rank].place.frames != record.raised_at.frames
+                for record in raised
+            )
+        else:
+            is_unreal = False
+        if is_unreal:
+            clause = Clause("fake ranks alone come so far: real ones wait in the operation before")
+            return [*others, replace(first, notes=(*first.notes, clause))]
+    return findings
 
 
 def _explain_roles(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
@@ -425,6 +462,8 @@ def _explain_argument(
         objects = find_objects(DecidedParting(parting, records, folder))
         given = objects or find_forward_input(parting, folder) or find_sizes(parting, folder)
         given = given or find_batch(parting, records, folder)
+        given = given or find_own_shape(DecidedParting(parting, records, folder))
+        given = given or find_turn_of_callers(parting.sides[0][1], folder)
         if given is not None:
             return given
     is_open = not finding.fix or is_split_evenly(parting)

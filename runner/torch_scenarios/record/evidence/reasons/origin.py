@@ -96,13 +96,14 @@ def word_values(
     values, origin = list_values(decision, shown), _tell_origin(parted, decision, own)
     line = re.search(r"` comes from (`.*?`) \([^()]*\)$", origin)
     is_shown = line is not None and line[1].strip("`") in values
-    drawn = _tell_seed(parted, decision)
+    drawn = tell_seed(parted, decision)
     return "; ".join(filter(None, (values, "" if is_shown else origin, drawn)))
 
 
 #: functions that draw at random, and those that say what they begin from
 DRAWS = re.compile(
-    r"\brand(?:om|int|n|perm|range)?\(|\.(?:uniform|bernoulli|choices?|sample|shuffle|integers)\("
+    r"\brand(?:om|int|n|perm|range)?(?:_like)?\(|\bmultinomial\(|"
+    r"\.(?:uniform|bernoulli|choices?|sample|shuffle|integers)\("
 )
 _SEEDS = frozenset(
     {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all"}
@@ -114,15 +115,21 @@ _SEEDS = frozenset(
 SEEDED = "it draws at random, and is seeded by"
 
 
-def _tell_seed(parted: DecidedParting, decision: Decision) -> str:
-    """Return the line that seeds each rank otherwise, where a decision draws at random."""
+def draws(decision: Decision) -> bool:
+    """Whether what an `if` asks is drawn at random, there or in the line that sets it."""
     source = script_at(decision.file)
     test = _find_test(source, decision) if source is not None else None
     if source is None or test is None:
-        return ""
+        return False
     names = [each for each in ast.walk(test) if isinstance(each, ast.Name)]
     set_by = [source.text(at) for each in names if (at := source.assignment(each, test.lineno))]
-    if not any(map(DRAWS.search, (ast.unparse(test), *set_by))):
+    return any(map(DRAWS.search, (ast.unparse(test), *set_by)))
+
+
+def tell_seed(parted: DecidedParting, decision: Decision) -> str:
+    """Return the line that seeds each rank otherwise, where a decision draws at random."""
+    source = script_at(decision.file)
+    if source is None or not draws(decision):
         return ""
     begin = (source, ast.Constant(value=None), decision.line)
     for script, at in list_own_seeds(_Search(parted, decision, begin).scripts)[:1]:
@@ -424,7 +431,7 @@ class _Search:
             (each, call)
             for each in self._scripts
             for call in _index(each).calls[name]
-            if not _is_of_object(each, call, function)
+            if not _is_of_another(each, call, function)
         ]
         found += [
             (each, call)
@@ -794,22 +801,24 @@ def _key_of(node: ast.expr) -> str:
     return f".{node.attr}" if isinstance(node, ast.Attribute) else ""
 
 
-def _is_of_object(script: Script, call: ast.Call, function: ast.FunctionDef) -> bool:
+def _is_of_another(script: Script, call: ast.Call, function: ast.FunctionDef) -> bool:
     """Whether a call is of an object's method, where a function has no `self` to be one.
 
-    A module's function is called as a method is, and an imported module is not such an object.
+    A module's function is called as a method is, and an imported module is not such an object. Nor
+    does it have the methods of a class: `torch.save` is not the `save` of the scripts.
     """
     first = function.args.args[0].arg if function.args.args else ""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if owner is None or first in {"self", "cls"}:
+    if owner is None:
         return False
+    kinds = (ast.Import,) if first in {"self", "cls"} else (ast.Import, ast.ImportFrom)
     imported = {
         (each.asname or each.name).partition(".")[0]
         for node in ast.walk(script.tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        if isinstance(node, kinds)
         for each in node.names
     }
-    return ast.unparse(owner).partition(".")[0] not in imported
+    return (ast.unparse(owner).partition(".")[0] in imported) == (first in {"self", "cls"})
 
 
 def _is_within(scope: ast.AST, line: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting, origin_of
+from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
@@ -144,6 +145,39 @@ def find_own_order(frames: Frames, folder: str) -> Reason | None:
             )
             return Clause(words), fix
     return None
+
+
+def find_turn_of_callers(frames: Frames, folder: str) -> Reason | None:
+    """Return the loop of a caller that ranks go through in an order of each rank's own.
+
+    The line that communicates is in a function below it, such as the `backward` of one of ours::
+
+        for name in sorted(losses, key=losses.get):
+            losses[name].backward()
+    """
+    for file, line, _ in frames[1:]:
+        source, loop = script_at(file), find_surrounding_loop(file, line)
+        sorting = _find_sorting(source, loop) if source is not None and loop is not None else None
+        if source is None or loop is None or sorting is None:
+            continue
+        script, at = sorting
+        if not _BY_VALUE.search(script.text(at)):
+            continue
+        place = short(((file, loop.lineno, ""),), folder)
+        words = (
+            f"the loop `{source.text(loop.lineno)}` ({place}) goes in another order on some ranks: "
+            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        )
+        fix = (
+            f"let the loop at {place} go in one order on every rank: by names that all have, and "
+            "not by what each rank has measured or drawn."
+        )
+        return Clause(words), fix
+    return None
+
+
+#: what puts things in an order by their values, or at random, and not by their names
+_BY_VALUE = re.compile(r"\bkey=|\b(?:shuffle|sample|permutation|randperm|argsort)\(")
 
 
 def _names_of(value: ast.expr) -> set[str]:

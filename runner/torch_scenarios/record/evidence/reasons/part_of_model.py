@@ -12,7 +12,7 @@ from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
-from torch_scenarios.record.evidence.reasons.origin import tell_contents
+from torch_scenarios.record.evidence.reasons.origin import draws, tell_contents, tell_seed
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.tensor_names import BUFFERS
 from torch_scenarios.record.format import RankRecord, RecordedCall
@@ -46,7 +46,27 @@ def find_part(parted: DecidedParting) -> Reason | None:
     earlier = find_last_decided(parted, by_all=True, whole=True)
     if earlier is not None:
         return earlier[0], f"decide that the same way on all ranks, or {fix}"
-    return _find_order(parted) or (Clause("they use other parts of the model"), fix)
+    found = _find_drawn(parted) or _find_order(parted)
+    return found or (Clause("they use other parts of the model"), fix)
+
+
+def _find_drawn(parted: DecidedParting) -> Reason | None:
+    """Return the `if` that each rank draws for itself, as one that leaves layers out.
+
+    Ranks may go as often into it by then, and not for the same layers.
+    """
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        is_asked = decision.kind == "if" and parted.leads_on(decision, to_line=True)
+        if not is_asked or not draws(decision) or not any(e.yes and e.no for e in own.values()):
+            continue
+        place, seed = parted.place(decision), tell_seed(parted, decision)
+        words = f"`{decision.text}` ({place}) is drawn by each rank: {seed or 'at random'}"
+        fix = (
+            f"draw the same on all ranks ({place}): by a generator that all seed alike and that "
+            "nothing else draws from, or let rank 0 draw and `broadcast` it."
+        )
+        return Clause(words), fix
+    return None
 
 
 def _find_order(parted: DecidedParting) -> Reason | None:
@@ -75,6 +95,44 @@ def _find_order(parted: DecidedParting) -> Reason | None:
                 "rank."
             )
     return None
+
+
+def find_own_shape(parted: DecidedParting) -> Reason | None:
+    """Return the line that makes a part of a model which has another shape on some ranks.
+
+    All of them pass the same part, by its name: not the order of the parts differs, but its size.
+    """
+    parting = parted.parting
+    names = [_GRADIENT.sub("", part) for part in parting.parts]
+    carried = {rank for ranks in parting.parts.values() for rank in ranks}
+    if len(names) != 1 or carried != {*parting.calls} or not _DOTTED.fullmatch(names[0]):
+        return None
+    files = dict.fromkeys(file for _, frames in parting.sides for file, _, _ in frames)
+    own = [each for each in map(script_at, files) if each is not None]
+    scripts = dict.fromkeys([*own, *(other for each in own for other in each.imported())])
+    for name in names[0].split(".")[::-1]:
+        made = [
+            (script, node.value)
+            for script in scripts
+            for node in ast.walk(script.tree)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and any(ast.unparse(each) == f"self.{name}" for each in node.targets)
+        ]
+        for script, value in made if len(made) == 1 else ():
+            at = (script.file, value.lineno)
+            given = ast.Tuple([*value.args, *(each.value for each in value.keywords)], ast.Load())
+            held = tell_contents(parted, at, ast.copy_location(given, value))[0]
+            place = short(((*at, ""),), parted.folder)
+            words = f"`{names[0]}` is made with another shape on some ranks: "
+            words += f"`{script.text(value.lineno)}` ({place})" + f", where {held}" * bool(held)
+            return Clause(words), f"make `{names[0]}` ({place}) of the same size on every rank."
+    return None
+
+
+#: how a part says that it is a gradient, and the name of a parameter
+_GRADIENT = re.compile(r"^the gradient of ")
+_DOTTED = re.compile(r"\w+(?:\.\w+)+")
 
 
 def find_other_unit(records: Mapping[int, RankRecord]) -> Finding | None:
