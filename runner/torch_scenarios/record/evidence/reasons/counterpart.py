@@ -40,7 +40,7 @@ from torch_scenarios.record.evidence.reasons.address import (
 )
 from torch_scenarios.record.evidence.reasons.argument import find_buffer, find_last_message
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
-from torch_scenarios.record.evidence.reasons.crossed_sends import find_crossed
+from torch_scenarios.record.evidence.reasons.crossed_sends import find_crossed, find_late_message
 from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
@@ -83,13 +83,6 @@ def explain_message(
         crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
-    meant = (
-        find_group_rank(records, folder)
-        or find_other_sender(records, folder)
-        or find_other_target(records, folder)
-    )
-    if meant is not None:
-        return meant
     answers = [
         (int(waiting), int(rank), what)
         for each in finding.notes
@@ -102,8 +95,14 @@ def explain_message(
         for one, how, other in _LONELY.findall(f"{each.words} {each.rest}")
     ]
     answers = [each for each in answers if {*each[:2]} <= records.keys()]
-    if not answers:
-        return None
+    late = find_late_message(answers, records, folder)
+    meant = (late if finding.diagnosis == "circular_wait" else None) or (
+        find_group_rank(records, folder)
+        or find_other_sender(records, folder)
+        or find_other_target(records, folder)
+    )
+    if meant is not None or not answers:
+        return meant
     parted = DecidedParting(
         Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
     )

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.script import name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 
@@ -55,6 +56,73 @@ def find_crossed(parted: DecidedParting, answers: Sequence[tuple[int, int, str]]
             "what a rank sends and receives in one turn by one `batch_isend_irecv`."
         )
         return Clause(words), fix
+    return None
+
+
+def find_late_message(
+    answers: Sequence[tuple[int, int, str]], records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return the message that a rank of a ring makes behind the one in which it waits, too late.
+
+    A stage that sends on to two others begins with the one that first waits for the other::
+
+        rank 0   sends to 2, then to 1
+        rank 1   receives from 0, then sends to 2
+        rank 2   receives from 1, then from 0
+    """
+    waits = {waiting: (rank, _HOW[what]) for waiting, rank, what in answers}
+    if len(waits) < MIXED or len({how for _, how in waits.values()}) < len(_HOW):
+        return None
+    for waiting, rank, what in answers:
+        if rank not in waits or waiting == waits[rank][0]:
+            continue
+        peer, how = waits[rank]  # in which the rank waits that owes this message
+        calls = [each for each in records[rank].calls if each.operation in _HOW.values()]
+        open_at = len(calls) - 1 if records[rank].inside else 0  # a real rank is in its last call
+        fitting = [n for n, e in enumerate(calls) if (e.operation, e.peer) == (how, peer)]
+        at = next((n for n in fitting if n >= open_at), -1)
+        if at < 0 or how != "send" or what != "send":
+            continue
+        call, loop = calls[at], _find_loop_of_peers(calls[at])
+        later = [e for e in calls[at + 1 :] if (e.operation, e.peer) == ("send", waiting)]
+        if not later and loop is None:
+            continue
+        here = call.place.short(folder)
+        there = later[0].place.short(folder) if later else here
+        words = (
+            f"rank {rank} sends to rank {peer} first ({here}), which receives only behind what it "
+            f"waits for itself; and to rank {waiting}, which waits for it, behind that ({there})"
+        )
+        place = there
+        if loop is not None:
+            text, place = loop[0], short(((loop[1], loop[2], ""),), folder)
+            words += f": `{text}` ({place}) goes through the ranks in this order"
+        fix = (
+            f"let rank {rank} send to rank {waiting} first ({place}), or begin its messages "
+            "together (`isend`, `batch_isend_irecv`) and wait for them afterwards."
+        )
+        return Clause(words), fix
+    return None
+
+
+#: what a rank does that waits until another one receives, or sends
+_HOW = {"receive": "send", "send": "recv"}
+#: ranks of a ring in which a message to one waits behind that to another
+MIXED = 3
+
+
+def _find_loop_of_peers(call: RecordedCall) -> tuple[str, str, int] | None:
+    """Return the loop that gives the rank to which a line sends: text, file and line."""
+    for file, line, _ in call.place.frames[:1]:
+        source, loop = script_at(file), find_surrounding_loop(file, line)
+        value = (
+            source.argument(line, {"dst"}, {"send": 1, "isend": 1}) if source is not None else None
+        )
+        if source is None or loop is None or value is None:
+            continue
+        names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+        if names & {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}:
+            return source.text(loop.lineno), file, loop.lineno
     return None
 
 
