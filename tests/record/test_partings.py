@@ -1515,6 +1515,35 @@ def test_an_end_of_a_training_by_a_number_that_a_fake_rank_reads_is_noted(
     assert ("fake ranks cannot decide it" in told) is is_told
 
 
+CLOCK = """import time
+def is_over(begin):
+    return time.monotonic() - begin > 5
+def run(begin):
+    while not is_over(begin):
+        dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(("lines", "is_told"), [((6,), True), ((6, 3), False), ((1,), False)])
+def test_a_loop_that_ends_by_the_clock_of_each_rank_is_noted(
+    lines: tuple[int, ...], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, CLOCK)
+    asks = Decision(kind="while", file=file, line=5, text="while not is_over(begin)")
+    records = {
+        rank: record(
+            rank,
+            *(call("all_reduce", place(file, line)) for line in lines),
+            ways=[BranchTaken(before=1, decision=asks, yes=1)],
+        )
+        for rank in range(2)
+    }
+    told = " ".join(list_own_ways(records, str(tmp_path)))
+    assert ("`while not is_over(begin)` (train.py:5) ends by each rank's own clock" in told) is (
+        is_told
+    )
+
+
 @pytest.mark.parametrize(("asked_at", "is_told"), [((2, 5), False), ((2, 4), True)])
 def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
     asked_at: tuple[int, int], *, is_told: bool, tmp_path: Path

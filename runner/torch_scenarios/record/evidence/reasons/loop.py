@@ -35,7 +35,7 @@ from torch_scenarios.verdict.finding import ranks_text
 #: loops over data
 _BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
 #: calls that read a clock of the rank's own
-_CLOCKS = re.compile(r"\b(?:time|monotonic|perf_counter|process_time)(?:_ns)?\(|\b(?:utc)?now\(")
+CLOCKS = re.compile(r"\b(?:time|monotonic|perf_counter|process_time)(?:_ns)?\(|\b(?:utc)?now\(")
 
 
 def find_turns(
@@ -279,7 +279,7 @@ def _reads_clock(file: str, line: int) -> bool:
     if source is None or not isinstance(node, ast.While):
         return False
     read = (script.text(at) for script, at in source.traces(node.test, line))
-    return any(_CLOCKS.search(text) for text in (ast.unparse(node.test), *read))
+    return any(CLOCKS.search(text) for text in (ast.unparse(node.test), *read))
 
 
 def _is_set_under(decision: Decision, loop: tuple[str, int]) -> bool:

@@ -19,6 +19,7 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.caller import ends_early
+from torch_scenarios.record.evidence.reasons.loop import CLOCKS
 from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
 from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
@@ -81,7 +82,9 @@ def find_way_out(
                 f"; {ranks_text(absent)} {come} not come there: {go} not go into "
                 f"`{around.text}` ({parted.place(around)})"
             )
-        fix = _advise(parted, around or decision, source)
+        advice = Clause(""), _advise(parted, around or decision, source)
+        behind, fix = _find_decorator(parted, decision, source) or advice
+        words += behind.words
         if SEEDED in words:
             fix = f"seed all ranks alike for what is drawn there; or {fix}"
         return Clause(words), fix
@@ -116,6 +119,49 @@ def _gives_items(scope: ast.AST) -> bool:
         scope.name in {"__iter__", "__next__"}
         or any(isinstance(each, ast.Yield) for each in ast.walk(scope))
     )
+
+
+def _find_decorator(parted: DecidedParting, decision: Decision, source: Script) -> Reason | None:
+    """Return the line that decorates a function with the one that a way out is in, if any does.
+
+    The function that it wraps communicates, itself or by another decorator, which is below::
+
+        @main_only        returns on all ranks but one
+        @synchronized     ends with a barrier
+        def save(self):
+    """
+    scope = source.scope(decision.line)
+    outer = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef) and node is not scope and scope in [*ast.walk(node)]
+    ]
+    for _, frames in parted.sides if outer else ():
+        within = [
+            at
+            for at, (file, line, _) in enumerate(frames)
+            if file == decision.file and source.scope(line) is scope
+        ]
+        caller = frames[within[0] + 1] if within and within[0] + 1 < len(frames) else None
+        script = script_at(caller[0]) if caller is not None else None
+        if script is None or caller is None:
+            continue
+        names = script.called(caller[1])
+        for found, function in (each for name in names for each in script.functions(name)):
+            for each in function.decorator_list:
+                made = each.func if isinstance(each, ast.Call) else each
+                if name_of(made) not in {node.name for node in outer}:
+                    continue
+                place = short(((found.file, each.lineno, ""),), parted.folder)
+                text = f"`@{ast.unparse(each)}` ({place})"
+                words = f"; {text} wraps `{function.name}` in it, which communicates"
+                fix = (
+                    f"let {text} wrap what one rank may do by itself alone: put it below what "
+                    f"communicates for `{function.name}`, or take it off and call "
+                    f"`{function.name}` on every rank."
+                )
+                return Clause(words), fix
+    return None
 
 
 def _find_around(
@@ -268,11 +314,52 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
             )
             lines.append(words + _NOT_DECIDED * is_fake)
     lines += _list_own_ends(records, folder) if is_fake else []
+    lines += _list_own_clocks(records, folder)
     return lines[:MOST_OWN_WAYS]
 
 
 #: why a run of fake ranks shows nothing of a decision by numbers
 _NOT_DECIDED = "; fake ranks cannot decide it, as they send no numbers"
+
+
+def _list_own_clocks(records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return in words which loops that communicate end by the time that each rank reads.
+
+    The condition reads a clock, itself or by a function in which no rank communicates.
+    """
+    asked = {way.decision for each in records.values() for way in each.ways}
+    lines = []
+    for decision in sorted(asked, key=lambda each: (each.file, each.line)):
+        source = script_at(decision.file)
+        node = source.find_loop(decision.line) if source is not None else None
+        if decision.kind != "while" or source is None or not isinstance(node, ast.While):
+            continue
+        traced = [(source, node.lineno), *source.traces(node.test, node.lineno)]
+        read = [(script, at) for script, at in traced if CLOCKS.search(script.text(at))]
+        loop = source.scope(node.lineno)
+        is_own = any(
+            at == node.lineno
+            if script.scope(at) is loop
+            else not _communicates(records, script, script.scope(at))
+            for script, at in read[:1]
+        )
+        span = node.body[0].lineno, end_of(node)
+        is_within = len(records) > 1 and all(
+            any(
+                path == decision.file and span[0] <= at <= span[1]
+                for call in record.calls
+                for path, at, _ in call.place.frames
+            )
+            for record in records.values()
+        )
+        if is_own and is_within:
+            place = short(((decision.file, decision.line, ""),), folder)
+            lines.append(
+                f"`{decision.text}` ({place}) ends by each rank's own clock, and communicates: "
+                "where one rank leaves it a turn before the others, these wait; let one rank "
+                "decide and `broadcast` it"
+            )
+    return lines
 
 
 def _list_own_ends(records: Mapping[int, RankRecord], folder: str) -> list[str]:
