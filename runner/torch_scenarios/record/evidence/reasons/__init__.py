@@ -274,7 +274,8 @@ def _put_unreal_last(
         else:
             is_unreal = False
         if is_unreal:
-            clause = Clause("fake ranks alone come so far: real ones wait in the operation before")
+            words = "fake ranks alone come so far: real ones end, or wait, in the operation before"
+            clause = Clause(words)
             return [*others, replace(first, notes=(*first.notes, clause))]
     return findings
 

@@ -30,7 +30,8 @@ def find_caught(parted: DecidedParting, *, whole: bool, by_chance: bool = False)
     for rank in parted.ranks:
         for each in parted.records[rank].caught:
             if parted.is_within(rank, each.before, whole=whole) and not names_lost_peer(each.words):
-                found.setdefault((each.decision, each.words), {})[rank] = each
+                alike = _NUMBERS.sub("0", each.words)  # `shard_1.pt` and `shard_2.pt` are one
+                found.setdefault((each.decision, alike), {})[rank] = each
     for (decision, words), own in reversed(found.items()):
         if len(own) == len(parted.ranks) or (not by_chance and _is_tried_again(parted, decision)):
             continue
@@ -42,6 +43,8 @@ def find_caught(parted: DecidedParting, *, whole: bool, by_chance: bool = False)
     return None
 
 
+#: what the same error has of its own on each rank, as the number in a file's name
+_NUMBERS = re.compile(r"\d+")
 #: errors by which an iterator says that it has no more
 _ENDS = ("StopIteration", "StopAsyncIteration")
 

@@ -114,6 +114,7 @@ def explain_message(
         or _find_past(finding, parted)
         or find_crossed(parted, answers)
         or _loop(finding, parted, answers)
+        or next(filter(None, (_find_turn_without(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_longer(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
@@ -444,6 +445,43 @@ def _loop(
     return None
 
 
+def _find_turn_without(parted: DecidedParting, waiting: int, rank: int, what: str) -> Reason | None:
+    """Return the `continue` by which a rank has left out a message in some turns of its loop."""
+    messages = _messages(parted, rank, what, waiting - rank)
+    tallies = parted.tallies(whole=True, alike=True) if messages else {}
+    for file, line, _ in messages[-1][1].place.frames if messages else ():
+        source = script_at(file)
+        loops = [
+            node
+            for node, part in (source.find_statements(line) if source is not None else ())
+            if isinstance(node, ast.For | ast.While) and part == "body"
+        ]
+        for decision, own in tallies.items() if source is not None and loops else ():
+            is_before = decision.file == file and loops[0].lineno < decision.line < line
+            jump = source.jump_under(decision.line) if source is not None and is_before else None
+            if decision.kind != "if" or jump is None or jump[1] != "continue":
+                continue
+            count = own[rank].yes if jump[0] == "body" else own[rank].no
+            if not count:
+                continue
+            where, place = (
+                short(messages[-1][1].place.frames, parted.folder),
+                parted.place(decision),
+            )
+            words = (
+                f"rank {rank} takes the `continue`:{jump[2]} under `{decision.text}` ({place}) "
+                f"{times(count)}, past the message at {where}, for which rank {waiting} waits"
+            )
+            values = list_values(decision, {rank: own[rank]})
+            words += f", where {values}" if values else ""
+            fix = (
+                f"let rank {rank} make its message at {where} in every turn, also with zeros, "
+                f"or let rank {waiting} know how many come."
+            )
+            return Clause(words), fix
+    return None
+
+
 def _has_begun_anew(parted: DecidedParting, loop: Decision, own: Mapping[int, Tally]) -> bool:
     """Whether ranks have more turns of a loop since they are in it once more, after as many.
 
@@ -470,8 +508,11 @@ def _tell_bound(loop: tuple[str, int], folder: str) -> str:
     node = source.find_for(loop[1]) if source is not None else None
     if source is None or node is None:
         return ""
-    for at in source.origins(node.iter, node.lineno)[:1]:
-        return f"`{source.text(at)}` ({short(((loop[0], at, ''),), folder)})"
+    traced = source.traces(node.iter, node.lineno)
+    chosen = [(each, at) for each, at in traced if each.chooses(at) and not each.keeps_rank(at)]
+    first = [(source, at) for at in source.origins(node.iter, node.lineno)]
+    for script, at in (*chosen, *first)[:1]:
+        return f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
     return ""
 
 

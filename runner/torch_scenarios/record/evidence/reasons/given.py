@@ -131,9 +131,45 @@ def _word(parted: DecidedParting, decision: Decision, words: str) -> Reason:
     """Return an argument that differs, with what is behind it and what mends it."""
     fix, behind = _advise(parted, decision, words), tell_behind(parted, decision)
     decided = re.match(r"; behind it, (`if .+?` \([^()]*\)) is ", behind)
+    asking = _find_asking(parted, decision) if not behind else None
     if decided is not None:
         fix = f"decide {decided[1]} the same way on all ranks: {fix}"
+    elif asking is not None:
+        behind = f"; {count_turns(parted, *asking)}, which asks for that"
+        where = f"`{asking[0].text}` ({parted.place(asking[0])})"
+        fix = f"let all ranks take {where} the same way, or send what it sets from one to all."
     return Clause(words + behind), fix
+
+
+def _find_asking(
+    parted: DecidedParting, decision: Decision
+) -> tuple[Decision, Mapping[int, Tally]] | None:
+    """Return the `if` of a class that asks for what its object was given otherwise on some ranks.
+
+    The object keeps it by an attribute, which only this one of its arguments sets.
+    """
+    source, made = script_at(decision.file), decision.names[0] if decision.names else ""
+    kept = set[tuple[str, str]]()
+    for script, function in source.makers(made) if source is not None and made else ():
+        names = [each.arg for each in function.args.args][1:]
+        for call in source.calls(decision.line) if source is not None else ():
+            given = dict(zip(names, call.args, strict=False)) if name_of(call.func) == made else {}
+            kept |= {
+                (script.file, ast.unparse(target))
+                for node in ast.walk(function)
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+                if node.value.id in given and ast.unparse(given[node.value.id]) == decision.text
+                for target in node.targets
+            }
+    for each, own in parted.tallies(whole=True).items() if kept else ():
+        inner = script_at(each.file) if each.kind == "if" else None
+        node = inner.condition(each.line) if inner is not None else None
+        read = {ast.unparse(part) for part in ast.walk(node.test)} if node is not None else set()
+        if len({tally.yes for tally in own.values()}) > 1 and any(
+            file == each.file and name in read for file, name in kept
+        ):
+            return each, own
+    return None
 
 
 def find_given(parted: DecidedParting) -> Reason | None:
