@@ -38,7 +38,7 @@ from torch_scenarios.cost.topology import Topology, topology
 
 #: microseconds that a hop, and a peer, may take
 HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
-PEERS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+PEERS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 16.0)
 #: the algorithm of what is made of messages
 MESSAGES = "one batch"
 #: factors of an algorithm
@@ -116,7 +116,8 @@ def _rows() -> Iterator[MeasuredRow]:
             if collective == "all_to_all" and ranks > MOST_PEERS:
                 continue
             machine = preset(about["preset"])
-            plain = replace(machine, factor=1.0, factors={}, hop=0.0, ring_hop=None, peer=0.0)
+            bare = replace(machine, factor=1.0, factors={}, hop=0.0, ring_hop=None)
+            plain = replace(bare, peer=0.0, node_peer=0.0)
             members = members_of(about, machine, ranks, int(row["nodes"]))
             world_size = members[-1] + 1
             base, hop, peer = (
@@ -124,7 +125,11 @@ def _rows() -> Iterator[MeasuredRow]:
                     CollectiveTimes(each, world_size, algorithm=about.get("algorithm")),
                     *(collective, size, members),
                 )
-                for each in (plain, replace(plain, hop=1.0), replace(plain, peer=1.0))
+                for each in (
+                    plain,
+                    replace(plain, hop=1.0),
+                    replace(plain, peer=1.0, node_peer=float(machine.node_peer > 0)),
+                )
             )
             launch = CollectiveTimes(machine, world_size).launch
             time = float(row["us"])

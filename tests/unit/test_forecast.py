@@ -541,8 +541,6 @@ def batch_time(folder: Path, count: int, model: str = "nccl") -> Forecast:
 
 #: of h100-8x400g: what a call takes its host, and a message of each protocol in a node
 LAUNCH, FACTOR, PORT = 14, 1.15, 360e3
-#: what a message to one more peer takes the hosts, with the preset
-PEER = 3.0
 QUICK, SLOW = FACTOR * (6.6 + 0.6), FACTOR * (8.4 + 3.4)
 
 
@@ -598,7 +596,7 @@ steps:
 """
     file.write_text(text.lstrip(), encoding="utf-8")
     found = forecast(traffic_of(file), topology("h100-8x400g"))
-    assert found.time == pytest.approx(LAUNCH + SLOW + 7 * 16388 * FACTOR / PORT + 7 * PEER)
+    assert found.time == pytest.approx(LAUNCH + SLOW + 7 * 16388 * FACTOR / PORT)
     assert found.origin.startswith("nccl messages (one batch)")
 
 

@@ -361,7 +361,11 @@ collectives: {model: nccl, version: 2.30.7, gpu: hopper, channels: {ring: [24, 1
     assert hop == pytest.approx(far + 40)
     few = time("", "all_to_all_single", 1024.0, 16)
     peer = time(", peer: 3us", "all_to_all_single", 1024.0, 16)
-    assert peer == pytest.approx(few + 45)
+    assert peer == pytest.approx(few + 8 * 3)  # those of the other node
+    near = time(", peer: 3us, node_peer: 1us", "all_to_all_single", 1024.0, 16)
+    assert near == pytest.approx(peer + 7)
+    in_node = time("", "all_to_all_single", 1024.0, 8)
+    assert time(", peer: 3us", "all_to_all_single", 1024.0, 8) == in_node
     with pytest.raises(ScenarioError, match="`factor` has no `rings`"):
         time(", factor: {rings: 2}", "all_gather_single", 1024.0, 8)
 

@@ -479,7 +479,9 @@ class CollectiveTimes:
         tuner = self.topology.tuner
         if name in _MESSAGES and self.topology.links:
             time = together_time(self.messages, _MESSAGES[name](ranks, size))
-            time += self.topology.peer * (len(ranks) - 1)
+            near = self._count_near(ranks)
+            time += self.topology.peer * (len(ranks) - near)
+            time += self.topology.node_peer * (near - 1)
             return Timing(time, "nccl messages", "one batch")
         if tuner is None or name not in COLLECTIVES:
             return None
@@ -497,6 +499,14 @@ class CollectiveTimes:
         time += each * hops(name, best.algorithm, nodes, len(ranks))
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
+
+    def _count_near(self, ranks: Ranks) -> int:
+        """Return how many of some ranks are on one node, of the node that has fewest of them.
+
+        A host posts messages to other nodes to the network; those within a node its GPU writes.
+        """
+        counts = np.unique(self.topology.nodes_of(ranks, self.world_size), return_counts=True)[1]
+        return int(counts.min())
 
     def _time_on_nics(self, name: str, size: float, ranks: Ranks) -> float:
         """Return what a ring's bytes take on the NICs of a node at the least.

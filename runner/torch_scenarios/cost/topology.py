@@ -138,10 +138,11 @@ class Topology(Struct, frozen=True, kw_only=True):
     `launch` is what a call of NCCL takes its host, in microseconds. `factors` multiply what its
     tuner says, by algorithm (`messages`: of batches), `factor` where an algorithm has none of its
     own. `hop` is what each hop between nodes takes longer than the tuner says, `ring_hop` each of a
-    ring where that is another, `peer` what a message to one more peer takes the hosts. `kind` names
-    the machines with whose measurements such forecasts were compared, `memory` are the bytes of one
-    GPU. Beside tables a tuner tells where the algorithm changes. `lost` is how many NICs a node has
-    lost.
+    ring where that is another, `peer` what a message to one more peer on another node takes the
+    hosts, and `node_peer` to one more of the same node, which NVLink reaches without them. `kind`
+    names the machines with whose measurements such forecasts were compared, `memory` are the bytes
+    of one GPU. Beside tables a tuner tells where the algorithm changes. `lost` is how many NICs a
+    node has lost.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     hop: float = 0.0
     ring_hop: float | None = None
     peer: float = 0.0
+    node_peer: float = 0.0
     kind: str = ""
     memory: float = 0.0
     gpu: Gpu | None = None
@@ -435,7 +437,7 @@ _TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NODES = re.compile(r"(\d+) nodes")
 #: what hosts, and hops between nodes, take that NCCL's tuner does not know
-_HOSTED = ("launch", "hop", "ring_hop", "peer")
+_HOSTED = ("launch", "hop", "ring_hop", "peer", "node_peer")
 #: what states NCCL's tuner
 _TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside", "protocol")
 
