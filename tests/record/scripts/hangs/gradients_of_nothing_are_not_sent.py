@@ -1,7 +1,7 @@
 """A worker leaves out the turns in which it has nothing to send; the server waits for each.
 
 Ranks: 3
-Told: rank 2 takes the `continue`
+Told: rank 2 alone takes the `continue`
 Told: past the message at
 """
 

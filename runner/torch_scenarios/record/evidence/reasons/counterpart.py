@@ -468,9 +468,12 @@ def _find_turn_without(parted: DecidedParting, waiting: int, rank: int, what: st
                 short(messages[-1][1].place.frames, parted.folder),
                 parted.place(decision),
             )
+            others = [each for one, each in own.items() if one != rank]
+            alone = " alone" * all(not (e.yes if jump[0] == "body" else e.no) for e in others)
             words = (
-                f"rank {rank} takes the `continue`:{jump[2]} under `{decision.text}` ({place}) "
-                f"{times(count)}, past the message at {where}, for which rank {waiting} waits"
+                f"rank {rank}{alone} takes the `continue`:{jump[2]} under `{decision.text}` "
+                f"({place}) {times(count)}, past the message at {where}, for which "
+                f"rank {waiting} waits"
             )
             values = list_values(decision, {rank: own[rank]})
             words += f", where {values}" if values else ""
