@@ -50,11 +50,29 @@ def find_condition(
             (decision, name)
             for decision, name in fitting
             if decision.kind != "while" or not any(tallies[decision][rank].yes for rank in others)
+            if not _is_left_inside(parted, tallies[decision], ranks, name)
         ]
         if fitting:
             decision, name = fitting[-1]
             return _explain_decision(parted, decision, tallies[decision], ranks, name)
     return None
+
+
+def _is_left_inside(
+    parted: DecidedParting, own: Mapping[int, Tally], ranks: Sequence[int], name: str
+) -> bool:
+    """Whether ranks that never come go the way of others at an `if` too: they part inside of it.
+
+    What a rank decides that never comes is known to its end: it goes there as often, or more.
+    """
+    counts = {rank: each.no if name == "orelse" else each.yes for rank, each in own.items()}
+    most, missing = max(counts[rank] for rank in ranks), parted.parting.missing
+    return (
+        bool(missing)
+        and not {*ranks} & {*missing}
+        and {*ranks} | {*missing} == {*parted.ranks}
+        and all(counts[rank] >= most > 0 for rank in missing)
+    )
 
 
 def _is_of(decision: Decision, node: ast.stmt, name: str, file: str) -> bool:
