@@ -22,8 +22,14 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
-from torch_scenarios.record.evidence.script import end_of, find_one_call, script_at
-from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    find_one_call,
+    name_of,
+    script_at,
+)
+from torch_scenarios.record.format import Decision, FileChange, RankRecord, RecordedCall
 from torch_scenarios.record.program import MESSAGES
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -331,14 +337,92 @@ def explain_file(finding: Finding, records: Mapping[int, RankRecord], folder: st
         return _explain_half(finding, rank, record, records, folder)
     wanted = ("removes", "renames", "writes", "makes") if is_missing else ("makes", "writes")
     paths = [first or second for first, second in _PATH.findall(error)]
+    order = CallOrder(records)
     for what in wanted:
         for other, each in _changes(records, rank, what):
+            if _is_made_late(each, other, records[other], order, (rank, len(record.items))):
+                continue
             if any(_is_of(each.path, path, is_whole=what != "removes") for path in paths):
                 where = each.place.short(folder)
                 clause = Clause(f"rank {other} {what} it ({where})")
                 fix = _fix(what, rank, other, where, is_missing=is_missing)
                 return replace(finding, notes=(clause,), fix=fix, help=(fix,))
-    return finding
+    maker = _find_maker(record, records, paths) if is_missing else None
+    if maker is None:
+        return finding
+    other, decision = maker
+    source, place = script_at(decision.file), short(((decision.file, decision.line, ""),), folder)
+    text = source.text(decision.line) if source is not None else decision.text
+    raised = short(record.raised_at.frames, folder)
+    clause = Clause(f"rank {other} alone goes into `{text}` ({place}), and may still make it there")
+    fix = (
+        f"let all ranks meet (a barrier) between what rank {other} does under `{text}` ({place}) "
+        f"and {raised}: nothing makes rank {rank} wait for it."
+    )
+    return replace(finding, notes=(clause,), fix=fix, help=(fix,))
+
+
+def _is_made_late(
+    change: FileChange, other: int, record: RankRecord, order: CallOrder, raised: tuple[int, int]
+) -> bool:
+    """Whether a rank removes a file that it made after another one looked for it, as it may be."""
+    if change.what not in {"removes", "renames"} or not order.is_known:
+        return False
+    own = [each for each in record.changes if each.path == change.path]
+    made = [each for each in own[: own.index(change)] if each.what in {"writes", "makes"}]
+    return any(not order.is_before((other, each.before), raised) for each in made)
+
+
+#: names of functions that make files
+_MAKES = re.compile(
+    r"write|save|dump|download|make|mkdir|prepare|extract|build|process|create|copy"
+)
+
+
+def _find_maker(
+    record: RankRecord, records: Mapping[int, RankRecord], paths: Collection[str]
+) -> tuple[int, Decision] | None:
+    """Return the rank that alone is under an `if` which may make a file that another one misses.
+
+    That stands before the line that raises, in a function that leads there, and no call of the rank
+    that raises lies between.
+    """
+    names = {PurePath(each).name for each in paths}
+    for way in reversed(record.ways):
+        decision, source = way.decision, script_at(way.decision.file)
+        node = source.condition(decision.line) if source is not None else None
+        if way.before < len(record.items) or way.yes or source is None:
+            continue
+        if decision.kind != "if" or not isinstance(node, ast.If):
+            continue
+        is_on_the_way = any(
+            file == decision.file
+            and end_of(node) < line
+            and source.scope(line) is source.scope(decision.line)
+            for file, line, _ in record.raised_at.frames
+        )
+        other = next(
+            (
+                rank
+                for rank, each in sorted(records.items())
+                if any(own.decision == decision and own.yes for own in each.ways)
+            ),
+            None,
+        )
+        if is_on_the_way and other is not None and _makes_files(source, node, names):
+            return other, decision
+    return None
+
+
+def _makes_files(source: Script, node: ast.If, names: Collection[str]) -> bool:
+    """Whether what stands under an `if` makes files by its names, or names one of these."""
+    calls = [e for part in node.body for e in ast.walk(part) if isinstance(e, ast.Call)]
+    functions = [each for call in calls for _, each in source.functions(name_of(call.func))]
+    parts = [each for part in (*node.body, *functions) for each in ast.walk(part)]
+    return any(isinstance(each, ast.Constant) and each.value in names for each in parts) or any(
+        isinstance(each, ast.Call) and _MAKES.search(name_of(each.func)) is not None
+        for each in parts
+    )
 
 
 def _explain_half(
