@@ -78,3 +78,77 @@ def test_what_makes_batches_of_other_sizes_is_told(
         assert "what `collate` (train.py:9) gives is of another size" in ran.output, ran.output
         assert "by `longest = max(rows)` (train.py:10)" in ran.output, ran.output
         assert "fix: pad to one length in `collate` (train.py:9)" in ran.output, ran.output
+
+
+#: what reads as a Trainer that is given a loss and what makes its batches
+TRAINER = """\
+class Trainer:
+    def __init__(self, rows, data_collator):
+        self.rows, self.data_collator = rows, data_collator
+
+    def train(self):
+        for at in range(0, len(self.rows), 2):
+            self.compute_loss(self.data_collator(self.rows[at : at + 2]))
+"""
+CONTRASTS = """\
+import sys
+
+sys.path.insert(0, {folder!r})
+import torch
+import torch.distributed as dist
+from kit import Trainer
+
+
+class Collator:
+    def __init__(self, longest):
+        self.longest = longest
+
+    def __call__(self, rows):
+        kept = {kept}
+        return {{"text": torch.stack([torch.ones(3) for row in kept])}}
+
+
+class ContrastiveTrainer(Trainer):
+    def gathered(self, features):
+        parts = [torch.zeros_like(features) for _ in range(2)]
+        dist.all_gather(parts, features)
+        return torch.cat(parts)
+
+    def compute_loss(self, inputs):
+        text = inputs["text"] * 2
+        return self.gathered(text).sum()
+
+
+def main():
+    dist.init_process_group("gloo")
+    rows = ["ab", "abc", "a" * (2 + 4 * dist.get_rank()), "b"]
+    ContrastiveTrainer(rows, data_collator=Collator(4)).train()
+    dist.destroy_process_group()
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param((), id="live", marks=pytest.mark.nightly), pytest.param(("--fake",), id="fake")],
+)
+@pytest.mark.parametrize("is_right", [False, True])
+def test_what_makes_a_batch_is_told_where_a_framework_passes_it_on(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...], *, is_right: bool
+) -> None:
+    package = tmp_path / "site-packages" / "kit"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(TRAINER, encoding="utf-8")
+    script = tmp_path / "train.py"
+    text = "[row[: self.longest] for row in rows]"
+    kept = text if is_right else "[row for row in rows if len(row) <= self.longest]"
+    source = CONTRASTS.format(folder=str(package.parent), kept=kept)
+    script.write_text(source, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", *how)
+    assert ran.code == (0 if is_right else 1), ran.output
+    if not is_right:
+        assert "`Collator` makes the batch, of its own size by `kept = " in ran.output, ran.output
+        assert "(train.py:14)" in ran.output, ran.output
+        assert "fix: let `Collator` make batches of one size" in ran.output, ran.output

@@ -26,7 +26,7 @@ MOST_TRACES, MOST_FOLDERS = 12, 3
 #: functions that are looked into from one on
 MOST_REACHED = 200
 #: what a line reads that differs between ranks by itself
-_OF_RANK = re.compile(
+OF_RANK = re.compile(
     r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread|main_process|process_index|"
     r"by_node\b"
 )
@@ -498,7 +498,7 @@ class Script:
 
     def asks_rank(self, line: int) -> bool:
         """Whether a line reads what differs between ranks by itself."""
-        return _OF_RANK.search(self.text(line)) is not None
+        return OF_RANK.search(self.text(line)) is not None
 
     def names_rank(self, line: int) -> bool:
         """Whether a line asks which rank it is on."""

@@ -52,6 +52,7 @@ from torch_scenarios.record.evidence.reasons.caller import (
     find_caller,
     find_compiled,
     find_decorated,
+    find_early_end,
     find_finalizer,
     find_handler,
     find_turn,
@@ -673,7 +674,8 @@ def _list_behind_branches(parted: DecidedParting, always: Tallies) -> Iterator[R
     yield find_passed(parted)
     yield find_given(parted)
     yield list_early(parted)
-    yield find_made(parted.parting, parted.folder)
+    yield find_early_end(parted)
+    yield find_made(parted)
 
 
 def _list_places(parted: DecidedParting) -> Iterator[Reason | None]:

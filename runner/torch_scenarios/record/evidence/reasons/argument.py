@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
@@ -16,9 +18,10 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.evidence.reasons.left_out import find_sizing, list_collators
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.reasons.value_source import trace_value
-from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
+from torch_scenarios.record.evidence.reasons.value_source import find_argument_of, trace_value
+from torch_scenarios.record.evidence.script import OF_RANK, Script, has_line, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text, values_text
 
@@ -177,8 +180,10 @@ def find_tensor(
         if source is None or value is None:
             continue
         given = _find_given(frames, value)
+        made = _tell_batch_maker(frames, value, folder) if what == "shape" else ("", "")
         if given is not None:
-            return _explain_given(given, folder, what)
+            reason = _explain_given(given, folder, what)
+            return replace(reason[0], words=reason[0].words + made[0]), made[1] or reason[1]
         parted = DecidedParting(parting, records, folder)
         found = _list_run(source, value, line, parted)
         is_untyped = what == "dtype" and any(_takes_dtype(source, at) for at in found)
@@ -194,7 +199,8 @@ def find_tensor(
             if decided is not None:
                 return decided
         if found:
-            return _explain_set(source, value, found, (measured, folder), what)
+            reason = _explain_set(source, value, found, (measured, folder), what)
+            return replace(reason[0], words=reason[0].words + made[0]), made[1] or reason[1]
         if what == "shape" and (behind := _find_measured(frames, value, folder)) is not None:
             return behind
     return None
@@ -676,13 +682,60 @@ def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reaso
     return Clause(words), fix
 
 
-def find_made(parting: Parting, folder: str) -> Reason | None:
+def _tell_batch_maker(frames: Frames, value: ast.expr, folder: str) -> tuple[str, str]:
+    """Return what of the script's makes the batch, of its own size, that a framework passes on.
+
+    That is where a value comes from a parameter of a function that no script calls. The second is
+    what mends it; both are empty where nothing is seen.
+    """
+    source = script_at(frames[0][0])
+    if source is None or not _is_given_by_framework(frames, value):
+        return "", ""
+    for script, name, function in list_collators((source, *source.imported())):
+        at = find_sizing(script, function)
+        if at:
+            place = short(((script.file, at, ""),), folder)
+            words = f"; `{name}` makes the batch, of its own size by `{script.text(at)}` ({place})"
+            fix = f"let `{name}` make batches of one size on every rank ({place}): it may replace, "
+            return (
+                words,
+                f"{fix}cut or pad rows, and not leave them out; or pad before the ranks meet.",
+            )
+    return "", ""
+
+
+def _is_given_by_framework(frames: Frames, value: ast.expr) -> bool:
+    """Whether a value comes from a parameter of a function that no script calls."""
+    for depth, (file, line, _) in enumerate(frames):
+        source = script_at(file)
+        scope = source.scope(line) if source is not None else None
+        if source is None or not isinstance(scope, ast.FunctionDef):
+            return False
+        traced = source.traces(value, line, in_parts=True)
+        lines = [at for script, at in traced if script is source]
+        read = _read_at(source, lines) | {
+            each.id for each in ast.walk(value) if isinstance(each, ast.Name)
+        }
+        names = [each.arg for each in scope.args.args if each.arg in read - {"self", "cls"}]
+        passed = [find_argument_of(source, name, line, frames[depth + 1 :]) for name in names]
+        if not names:
+            return False
+        held = [each for each in passed if each is not None]
+        if not held:
+            return True
+        value = ast.Tuple(held, ast.Load())
+    return False
+
+
+def find_made(parted: DecidedParting) -> Reason | None:
     """Return what the calls of a line depend on that differs by rank, over all scripts.
 
     Nothing says that this is why ranks part: it is named where nothing else is known, as of a
-    framework that is made with another setting on each rank.
+    framework that is made with another setting on each rank. What all ranks were given alike is
+    not it.
     """
-    for _, frames in parting.sides:
+    folder = parted.folder
+    for _, frames in parted.parting.sides:
         source = script_at(frames[0][0]) if frames else None
         line = frames[0][1] if frames else 0
         calls = source.calls(line) if source is not None else []
@@ -690,7 +743,10 @@ def find_made(parting: Parting, folder: str) -> Reason | None:
         read += [arg for each in calls for arg in each.args]
         made = source.traces(ast.Tuple(read, ast.Load()), line) if source is not None else []
         asking = [
-            (each, at) for each, at in made if each.asks_rank(at) and not each.keeps_rank(at)
+            (each, at)
+            for each, at in made
+            if each.asks_rank(at) and not each.keeps_rank(at)
+            if not _is_given_alike(parted, each, at)
         ][:MOST_MADE]
         if asking:
             shown = ", ".join(
@@ -705,6 +761,27 @@ def find_made(parting: Parting, folder: str) -> Reason | None:
 
 #: lines that differ by rank which are shown
 MOST_MADE = 2
+
+
+def _is_given_alike(parted: DecidedParting, source: Script, line: int) -> bool:
+    """Whether a statement asks what differs by rank for arguments that all ranks were given alike.
+
+    The arguments of a call are named: `output_dir=os.environ["RUN"]`.
+    """
+    first, last = source.span(line)
+    alike = {
+        decision.text.partition("=")[0]
+        for decision, own in parted.tallies(whole=True, alike=True).items()
+        if decision.kind == "given" and decision.file == source.file
+        if first <= decision.line <= last and len({each.values for each in own.values()}) == 1
+    }
+    named = [
+        each
+        for call in source.calls(line)
+        for each in call.keywords
+        if OF_RANK.search(ast.unparse(each))
+    ]
+    return bool(named) and all(each.arg in alike for each in named)
 
 
 def find_order(parting: Parting, folder: str) -> Reason | None:

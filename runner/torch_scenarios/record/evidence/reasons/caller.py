@@ -346,6 +346,57 @@ _ENDS = re.compile(r"stop|terminate|prun(?:e|ing)", re.IGNORECASE)
 MOST_ENDS = 2
 
 
+#: names of functions that say how good a model is
+_RATES = re.compile(r"eval|metric|score|valid", re.IGNORECASE)
+
+
+def find_early_end(parted: DecidedParting) -> Reason | None:
+    """Return what of the script's may end a framework's loop early, where ranks part in that loop.
+
+    All ranks are in one line of the script. What the loop is ended by is what a function of the
+    script gives the framework, and each rank has that for itself.
+    """
+    sides = [frames for _, frames in parted.parting.sides if frames]
+    is_in_framework = all(each.place.via for each in parted.parting.calls.values())
+    if not is_in_framework or len({each[0][:2] for each in sides}) != 1:
+        return None
+    (file, line, text), folder = sides[0][0], parted.folder
+    ends = _list_ends(file)
+    if not ends:
+        return None
+    shown = ", ".join(_show_line(source, at, folder) for source, at in ends)
+    place = short(((file, line, ""),), folder)
+    words = f"some ranks may have left the loop in `{text.strip()}` ({place}) early, by {shown}"
+    rated = [
+        f"`{node.name}` ({short(((source.file, node.lineno, ''),), folder)})"
+        for source in dict.fromkeys(source for source, _ in ends)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef) and _RATES.search(node.name)
+        if _gives(node) and not _is_called(source, node.name)
+    ]
+    by = f"what {rated[0]} gives" if rated else "its value"
+    words += f"; {by} may be another on each rank" if rated else ""
+    fix = (
+        f"let all ranks end {place} in the same turn: gather {by} over the ranks before it is used."
+    )
+    return Clause(words), fix
+
+
+def _show_line(source: Script, at: int, folder: str) -> str:
+    return f"`{source.text(at).rstrip(',')}` ({short(((source.file, at, ''),), folder)})"
+
+
+def _is_called(source: Script, name: str) -> bool:
+    """Whether a script calls a function of a name, or asks it of another object."""
+    calls = (each for each in ast.walk(source.tree) if isinstance(each, ast.Call))
+    return any(name_of(each.func) == name for each in calls)
+
+
+def _gives(function: ast.FunctionDef) -> bool:
+    """Whether a function returns something of its own."""
+    return any(isinstance(e, ast.Return) and e.value is not None for e in ast.walk(function))
+
+
 def _list_ends(file: str) -> list[tuple[Script, int]]:
     """Return the lines of a script, and of those beside it, that may end a framework's loop early.
 

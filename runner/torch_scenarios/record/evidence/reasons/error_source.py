@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.reasons.left_out import find_sizing, list_collators
 from torch_scenarios.record.evidence.reasons.listed_files import find_listed
 from torch_scenarios.record.evidence.script import Script, name_of, script_at
 from torch_scenarios.record.format import RENDEZVOUS, BlockingCall, RankRecord
@@ -236,15 +237,8 @@ def _find_slow_worker(record: RankRecord, found: re.Match[str], folder: str) -> 
     return Clause(words), fix
 
 
-#: arguments that make a batch of rows, and methods by which an object does, or a dataset gives rows
-_COLLATES, _MAKES_BATCH = frozenset({"collate_fn", "data_collator"}), "__call__"
+#: methods by which a dataset gives rows
 _GIVES_ROWS = frozenset({"__iter__", "__getitem__"})
-
-
-def _sizes(node: ast.Assign) -> bool:
-    """Whether a line takes the largest of what it is given, or pads to that."""
-    names = {name_of(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
-    return bool(names & {"max", "pad_sequence", "pad"})
 
 
 def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
@@ -253,38 +247,20 @@ def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
     That is the script's own function that collates rows, or the dataset that gives them.
     """
     scripts = _list_scripts(record)
-    passed = [
-        (source, node.value)
-        for source in scripts
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.keyword) and node.arg in _COLLATES
-    ]
-    names = {name_of(value) for _, value in passed}
-    for source, value in passed:
-        for script, line in ((source, value.lineno), *source.traces(value, value.lineno)):
-            names |= script.called(line)
-    found = [
-        (source, node.name, node)
-        for source in scripts
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.FunctionDef) and node.name in names
-    ]
+    found = list_collators(scripts)
     found += [
         (source, kind.name, node)
-        for wanted, methods in ((names, {_MAKES_BATCH}), (None, _GIVES_ROWS))
         for source in scripts
         for kind in ast.walk(source.tree)
-        if isinstance(kind, ast.ClassDef) and (wanted is None or kind.name in wanted)
+        if isinstance(kind, ast.ClassDef)
         for node in kind.body
-        if isinstance(node, ast.FunctionDef) and node.name in methods
+        if isinstance(node, ast.FunctionDef) and node.name in _GIVES_ROWS
     ]
     if not found:
         return None
     source, name, node = found[0]
     place = short(((source.file, node.lineno, ""),), folder)
-    sized = next(
-        (each.lineno for each in ast.walk(node) if isinstance(each, ast.Assign) and _sizes(each)), 0
-    )
+    sized = find_sizing(source, node)
     at = f" by `{source.text(sized)}` ({short(((source.file, sized, ''),), folder)})" * bool(sized)
     words = (
         f"one rank reads the batches of all ranks and joins them: what `{name}` ({place}) gives is "

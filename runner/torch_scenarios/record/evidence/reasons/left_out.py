@@ -67,6 +67,56 @@ def tell_left_out(
     return "", ""
 
 
+#: arguments that put a batch together of rows, and the method by which an object does
+_COLLATES, _MAKES_BATCH = frozenset({"collate_fn", "data_collator"}), "__call__"
+#: functions that take the largest of what they are given, or pad to it
+_LARGEST = frozenset({"max", "pad_sequence", "pad"})
+
+
+def list_collators(scripts: Sequence[Script]) -> list[tuple[Script, str, ast.FunctionDef]]:
+    """Return the functions of scripts, or of their classes, that are given to make batches."""
+    passed = [
+        (source, node.value)
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.keyword) and node.arg in _COLLATES
+    ]
+    names = {name_of(each.func if isinstance(each, ast.Call) else each) for _, each in passed}
+    for source, value in passed:
+        for script, line in source.traces(value, value.lineno):
+            names |= script.called(line)
+    found = [
+        (source, node.name, node)
+        for source in scripts
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef) and node.name in names
+    ]
+    return found + [
+        (source, kind.name, node)
+        for source in scripts
+        for kind in ast.walk(source.tree)
+        if isinstance(kind, ast.ClassDef) and kind.name in names
+        for node in kind.body
+        if isinstance(node, ast.FunctionDef) and node.name == _MAKES_BATCH
+    ]
+
+
+def find_sizing(source: Script, function: ast.FunctionDef) -> int:
+    """Return the line of a function that sizes a batch by what is in it; 0 where none does.
+
+    It leaves out rows by their values, or takes the largest of them.
+    """
+    filters = _list_filters(source, function.lineno, end_of(function))
+    sized = (
+        node.lineno
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        for each in ast.walk(node.value)
+        if isinstance(each, ast.Call) and name_of(each.func) in _LARGEST
+    )
+    return next(filters, 0) or next(sized, 0)
+
+
 def _tell_hash(source: Script, line: int, folder: str) -> str:
     """Say that a line, or a function that it calls, goes by a hash that is each process's own."""
     for call in source.calls(line):
