@@ -96,6 +96,60 @@ def test_the_if_by_which_a_rank_keeps_less_is_told(
         assert f"fix: let {keeper} keep as many parts on every rank" in ran.output, ran.output
 
 
+BETTER = """\
+import sys
+
+sys.path.insert(0, {folder!r})
+import torch
+import torch.distributed as dist
+from kit import Metric
+
+LOSSES = [[4.0, 3.0, 2.0], [4.0, {second}, 2.0]]
+
+
+class Report:
+    def __init__(self):
+        self.metric, self.best, self.rows = Metric(), 9.0, []
+
+    def close(self, loss):
+        if loss < self.best:
+            self.best = loss
+            self.rows.append(self.metric.compute())
+        self.metric.kept.clear()
+
+
+dist.init_process_group("gloo")
+report = Report()
+for epoch in range(3):
+    for batch in range(2):
+        dist.all_reduce(torch.ones(3))
+        report.metric.update(torch.ones(2))
+    report.close(LOSSES[dist.get_rank()][epoch])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param((), id="live", marks=pytest.mark.nightly), pytest.param(("--fake",), id="fake")],
+)
+@pytest.mark.parametrize("second", [3.0, 5.0])
+def test_an_if_around_what_gathers_is_no_matter_of_what_is_kept(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...], second: float
+) -> None:
+    package = tmp_path / "site-packages" / "kit"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(BETTER.format(folder=str(package.parent), second=second), encoding="utf-8")
+    ran = recording.record(script, "-n", "2", *how)
+    assert ran.code == (second == 5.0), ran.output
+    if second == 5.0:
+        assert "rank 0 alone goes into `if loss < self.best` (train.py:16)" in ran.output
+        assert "keep as many parts" not in ran.output
+
+
 #: what gathers as torchmetrics does: the sizes first, but for a number
 NUMBERS = """\
 import torch

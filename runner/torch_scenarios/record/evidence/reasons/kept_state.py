@@ -45,7 +45,7 @@ def find_kept_state(parted: DecidedParting) -> Reason | None:
             if decision.kind != "if" or len({each.yes for each in own.values()}) < 2:
                 continue
             kept = _find_kept(decision, {*owners}, made)
-            if kept is not None:
+            if kept is not None and kept[0] != line:  # it does not ask and keep in one line
                 return _tell_kept(parted, decision, kept, where)
     return None
 

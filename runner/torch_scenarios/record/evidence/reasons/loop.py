@@ -679,7 +679,8 @@ def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -
     """Whether the ranks past a loop have made fewer turns of it than those that are in it.
 
     Then an `if` in it that asks for the turn does not explain it: they do not come there again.
-    Ranks that never come to the loop have not left it: an `if` leads to it, or past it.
+    Ranks that never come to the loop have not left it: an `if` leads to it, or past it. Nor have
+    those that are between two starts of a loop, as of the batches of the next epoch.
     """
     if loop is None:
         return False
@@ -695,6 +696,9 @@ def is_left_earlier(parted: DecidedParting, loop: tuple[str, int, int] | None) -
             mine = [own[rank].yes for rank in parted.ranks if rank in inside]
             rest = [own[rank] for rank in parted.ranks if rank not in inside]
             came = all(each.yes or each.no for each in rest)
+            begun = min((own[rank].no for rank in parted.ranks if rank in inside), default=0)
+            if decision.kind == "for" and begun > max((each.no for each in rest), default=0):
+                return False  # they have begun it anew, which the rest may still do
             return bool(mine and rest) and came and min(mine) > max(each.yes for each in rest)
     return False
 
