@@ -406,6 +406,39 @@ def test_what_led_to_an_error_of_a_framework_comes_before_what_ranks_were_given(
     assert "mkdtemp" not in done.stdout
 
 
+#: the launcher ends rank 0 at work: what it has decided since its last call is not known
+STILL_MAKES = """\
+import json
+import os
+import time
+from pathlib import Path
+
+import torch.distributed as dist
+
+def prepare(path):
+    time.sleep(100)
+    path.write_text("[1, 2]")
+
+def load(path):
+    if dist.get_rank() == 0:
+        prepare(path)
+    return json.loads(path.read_text())
+
+dist.init_process_group("gloo")
+load(Path("FOLDER") / "vocab.json")
+dist.barrier()
+"""
+
+
+@pytest.mark.nightly
+def test_a_file_that_a_rank_was_at_work_on_as_it_was_ended_is_told(tmp_path: Path) -> None:
+    done = recorded(tmp_path, STILL_MAKES.replace("FOLDER", str(tmp_path)), *UNDER_TORCHRUN)
+    assert done.returncode == 1, done.stdout
+    words = "rank 0 may still make it under `if dist.get_rank() == 0` (train.py:13)"
+    assert words in done.stdout, done.stdout
+    assert "fix: let all ranks meet (a barrier) between what rank 0 does under" in done.stdout
+
+
 @pytest.mark.nightly
 def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

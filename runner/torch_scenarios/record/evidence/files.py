@@ -354,7 +354,10 @@ def explain_file(finding: Finding, records: Mapping[int, RankRecord], folder: st
     source, place = script_at(decision.file), short(((decision.file, decision.line, ""),), folder)
     text = source.text(decision.line) if source is not None else decision.text
     raised = short(record.raised_at.frames, folder)
-    clause = Clause(f"rank {other} alone goes into `{text}` ({place}), and may still make it there")
+    alone = f"rank {other} alone goes into `{text}` ({place}), and may still make it there"
+    unknown = f"rank {other} may still make it under `{text}` ({place}), before its next call"
+    is_known = any(each.decision == decision for each in records[other].ways)
+    clause = Clause(alone if is_known else unknown)
     fix = (
         f"let all ranks meet (a barrier) between what rank {other} does under `{text}` ({place}) "
         f"and {raised}: nothing makes rank {rank} wait for it."
@@ -384,8 +387,9 @@ def _find_maker(
 ) -> tuple[int, Decision] | None:
     """Return the rank that alone is under an `if` which may make a file that another one misses.
 
-    That stands before the line that raises, in a function that leads there, and no call of the rank
-    that raises lies between.
+    That is before the line that raises, in a function that leads there, and no call of the rank
+    that raises lies between. What a rank that was ended has decided since its last call is not
+    known: it may be there where the `if` asks for the rank.
     """
     names = {PurePath(each).name for each in paths}
     for way in reversed(record.ways):
@@ -401,11 +405,13 @@ def _find_maker(
             and source.scope(line) is source.scope(decision.line)
             for file, line, _ in record.raised_at.frames
         )
+        asks = source.names_rank(decision.line)
         other = next(
             (
                 rank
                 for rank, each in sorted(records.items())
-                if any(own.decision == decision and own.yes for own in each.ways)
+                for known in [[own for own in each.ways if own.decision == decision]]
+                if any(own.yes for own in known) or (asks and not known and each.error is None)
             ),
             None,
         )
@@ -415,7 +421,7 @@ def _find_maker(
 
 
 def _makes_files(source: Script, node: ast.If, names: Collection[str]) -> bool:
-    """Whether what stands under an `if` makes files by its names, or names one of these."""
+    """Whether what is under an `if` makes files by its names, or names one of these."""
     calls = [e for part in node.body for e in ast.walk(part) if isinstance(e, ast.Call)]
     functions = [each for call in calls for _, each in source.functions(name_of(call.func))]
     parts = [each for part in (*node.body, *functions) for each in ast.walk(part)]
