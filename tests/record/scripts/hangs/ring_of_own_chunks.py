@@ -21,7 +21,7 @@ def exchange(kv, rank, world):
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-query = torch.randn(12 if rank == 0 else 8)
+query = torch.randn(12 if rank == 0 else 8)  # cause
 steps = math.ceil(len(query) / 4)  # cause # right: steps = 3
 kv = torch.full((4,), float(rank))
 for _ in range(steps):
