@@ -167,6 +167,16 @@ def _is_trained_alike(part: Array, whole: Array) -> bool:
     return bool(apart <= TRAINED_APART * np.abs(whole.astype(float)).max(initial=0.0))
 
 
+def find_stepped(records: Records, layout: Layout) -> set[str]:
+    """Return the parameters of one process, by name, that the optimizer of any rank steps."""
+    return {
+        at.name
+        for rank, record in records.items()
+        for name in record.stepped
+        if (at := layout[rank].get(name)) is not None
+    }
+
+
 def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
     """Return what a rank keeps of one step and kind, by the names of its parameters."""
     start = f"{kind}/"

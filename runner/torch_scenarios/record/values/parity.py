@@ -31,6 +31,7 @@ from torch_scenarios.record.values.arrangement import (
     UnlikeError,
     Values,
     arrange,
+    find_stepped,
     find_wrong_arrangement,
     read_tensors,
 )
@@ -214,18 +215,11 @@ def _tell_own_optimizers(first: ValueRecord, together: Records, layout: Layout) 
     Steps are counted one by one, so that those of a rank are others then. All that one process
     steps is stepped by some rank: no optimizer is forgotten.
     """
-    whole = {first.parameters[n].name for step in first.steps for n in step.gradients}
-    stepped = {
-        at.name
-        for rank, record in together.items()
-        for step in record.steps
-        for number in step.gradients
-        if (at := layout[rank].get(record.parameters[number].name)) is not None
-    }
+    stepped = find_stepped(together, layout)
     count = len({step.optimizer for step in first.steps})
     for rank, record in together.items():
         own = len({step.optimizer for step in record.steps})
-        if 0 < own < count and whole <= stepped:
+        if 0 < own < count and first.stepped <= stepped:
             return (
                 f"one process steps {count} optimizers, and rank {rank} steps {own}: values are "
                 "compared step by step, and these steps are others"

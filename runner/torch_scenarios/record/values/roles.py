@@ -752,7 +752,7 @@ def find_owners(records: Mapping[int, ValueRecord]) -> Iterator[tuple[Ranks, set
             reduced.setdefault(ranks, own)
     for ranks, each in reduced.items():
         names = set.intersection(*each)
-        parts = [_find_stepped(records[rank]) & names for rank in ranks]
+        parts = [records[rank].stepped & names for rank in ranks]
         stepped = set.union(*parts)
         is_dealt = sum(map(len, parts)) == len(stepped) and sum(map(bool, parts)) > 1
         if is_dealt and all(each.steps for each in (records[rank] for rank in ranks)):
@@ -769,10 +769,6 @@ def find_reduced(record: ValueRecord, ranks: Ranks) -> set[str]:
         if tensor.carries == "gradient"
         for name in _names_of(record, tensor)
     }
-
-
-def _find_stepped(record: ValueRecord) -> set[str]:
-    return {record.parameters[n].name for step in record.steps for n in step.gradients}
 
 
 def _find_resting_modules(

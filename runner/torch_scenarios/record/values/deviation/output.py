@@ -15,6 +15,7 @@ from torch_scenarios.record.values.arrangement import (
     Values,
     arrays_by_name,
     find_first_weights,
+    find_stepped,
 )
 from torch_scenarios.record.values.deviation.distance import (
     find_limit,
@@ -376,15 +377,8 @@ def _find_stale(
 
 def _find_unstepped(first: ValueRecord, records: Records, layout: Layout, module: str) -> list[str]:
     """Return the parameters of a module that an optimizer steps in one process, and in no rank."""
-    theirs = {first.parameters[n].name for step in first.steps for n in step.gradients}
-    mine = {
-        at.name
-        for rank, record in records.items()
-        for step in record.steps
-        for number in step.gradients
-        if (at := layout[rank].get(record.parameters[number].name)) is not None
-    }
-    return [name for name in sorted(theirs - mine) if name.rpartition(".")[0] == module]
+    left = first.stepped - find_stepped(records, layout)
+    return [name for name in sorted(left) if name.rpartition(".")[0] == module]
 
 
 def _names_of_modules(own: Mapping[str, Arrangement]) -> dict[str, str]:

@@ -135,6 +135,11 @@ class ValueRecord(Struct, kw_only=True):
         return {each.name: number for number, each in self.parameters.items()}
 
     @property
+    def stepped(self) -> set[str]:
+        """The names of the parameters that its optimizers step."""
+        return {self.parameters[n].name for step in self.steps for n in step.gradients}
+
+    @property
     def batches(self) -> Sequence[LoadedBatch]:
         """The batches that left loaders, in order."""
         return self.of(LoadedBatch)

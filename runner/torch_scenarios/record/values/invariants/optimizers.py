@@ -113,7 +113,7 @@ def _find_overwritten(records: Records) -> Iterator[ValueFinding]:
     for ranks, _, stepped in find_owners(records):
         for rank, record in ((rank, records[rank]) for rank in ranks):
             first = min((each.at for each in record.steps), default=0)
-            own = {record.parameters[n].name for step in record.steps for n in step.gradients}
+            own = record.stepped
             sent: dict[str, list[CarryingCall]] = {}
             for call in record.calls:
                 if call.operation == "broadcast_" and call.ranks == ranks and call.at > first:
@@ -191,7 +191,7 @@ def _is_left_over(own: Sequence[ValueRecord], names: Sequence[str], left: Sequen
     if len(left) >= len(own) or [*left] != [*names[len(names) - len(left) :]]:
         return False
     share = (len(names) - len(left)) // len(own)
-    dealt = [{r.parameters[n].name for step in r.steps for n in step.gradients} for r in own]
+    dealt = [each.stepped for each in own]
     parts = [{*names[at * share : (at + 1) * share]} for at in range(len(own))]
     return all(part in dealt for part in parts)
 
