@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from recordings import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,12 +90,10 @@ main()
 def test_what_may_end_the_loop_of_a_framework_is_told(
     recording: Recording, tmp_path: Path, how: tuple[str, ...], *, is_right: bool
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": KIT})
     script = tmp_path / "train.py"
     gather = "        dist.all_reduce(score)" if is_right else ""
-    script.write_text(USER.format(folder=str(package.parent), gather=gather), encoding="utf-8")
+    script.write_text(USER.format(folder=kit, gather=gather), encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (0 if is_right else 1), ran.output
     if not is_right:

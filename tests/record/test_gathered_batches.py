@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from recordings import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,12 +66,10 @@ dist.destroy_process_group()
 def test_what_makes_batches_of_other_sizes_is_told(
     recording: Recording, tmp_path: Path, how: tuple[str, ...], *, is_right: bool
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": KIT})
     script = tmp_path / "train.py"
     longest = "4" if is_right else "max(rows)"
-    text = USER.format(folder=str(package.parent), longest=longest)
+    text = USER.format(folder=kit, longest=longest)
     script.write_text(text, encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (0 if is_right else 1), ran.output
@@ -138,13 +137,11 @@ main()
 def test_what_makes_a_batch_is_told_where_a_framework_passes_it_on(
     recording: Recording, tmp_path: Path, how: tuple[str, ...], *, is_right: bool
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(TRAINER, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": TRAINER})
     script = tmp_path / "train.py"
     text = "[row[: self.longest] for row in rows]"
     kept = text if is_right else "[row for row in rows if len(row) <= self.longest]"
-    source = CONTRASTS.format(folder=str(package.parent), kept=kept)
+    source = CONTRASTS.format(folder=kit, kept=kept)
     script.write_text(source, encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (0 if is_right else 1), ran.output

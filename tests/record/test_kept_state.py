@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from recordings import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,11 +83,9 @@ def test_the_if_by_which_a_rank_keeps_less_is_told(
     line: int,
     keeper: str,
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": KIT})
     script = tmp_path / "train.py"
-    text = USER.format(folder=str(package.parent), inside=inside, outside=outside)
+    text = USER.format(folder=kit, inside=inside, outside=outside)
     script.write_text(text, encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (1 if line else 0), ran.output
@@ -138,11 +137,9 @@ dist.destroy_process_group()
 def test_an_if_around_what_gathers_is_no_matter_of_what_is_kept(
     recording: Recording, tmp_path: Path, how: tuple[str, ...], second: float
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": KIT})
     script = tmp_path / "train.py"
-    script.write_text(BETTER.format(folder=str(package.parent), second=second), encoding="utf-8")
+    script.write_text(BETTER.format(folder=kit, second=second), encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (second == 5.0), ran.output
     if second == 5.0:
@@ -196,11 +193,9 @@ dist.destroy_process_group()
 def test_a_squeeze_that_makes_a_number_of_one_row_is_told(
     recording: Recording, tmp_path: Path, how: tuple[str, ...], dimension: str
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(NUMBERS, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": NUMBERS})
     script = tmp_path / "train.py"
-    text = RATES.format(folder=str(package.parent), dimension=dimension)
+    text = RATES.format(folder=kit, dimension=dimension)
     script.write_text(text, encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     if dimension:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from recordings import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,11 +66,9 @@ NAME = 'self.log("last/" + batch[-1], 1.0, sync_dist=True)'
 
 
 def record(recording: Recording, folder: Path, line: str, last: str, *how: str) -> RunEnd:
-    package = folder / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(folder, "kit", {"__init__": KIT})
     script = folder / "train.py"
-    text = USER.format(folder=str(package.parent), line=line, last=last)
+    text = USER.format(folder=kit, line=line, last=last)
     script.write_text(text, encoding="utf-8")
     return recording.record(script, "-n", "2", *how)
 

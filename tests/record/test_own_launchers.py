@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from recordings import install
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -370,12 +371,7 @@ def test_ranks_that_rank_0_starts_are_of_one_record(
 def test_a_function_that_a_worker_is_sent_has_its_if(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_wrong: bool
 ) -> None:
-    package = tmp_path / "installed" / "kit"
-    package.mkdir(parents=True)
-    (package.parent / "kit-1.0.dist-info").mkdir()
-    (package / "__init__.py").touch()
-    (package / "worker.py").write_text(WORKER, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv("PYTHONPATH", install(tmp_path, "kit", {"worker": WORKER}))
     monkeypatch.chdir(tmp_path)
     condition = "rank == 0" if is_wrong else "epoch == 0"
     done = recorded(tmp_path, SENDS.replace("WRONG", condition))
@@ -385,20 +381,10 @@ def test_a_function_that_a_worker_is_sent_has_its_if(
     assert ("rank 0 alone goes into `if rank == 0` (train.py:13)" in done.stdout) is is_wrong
 
 
-def install(folder: Path, package: str, files: dict[str, str]) -> str:
-    """Write a package as pip installs one; returns the folder that holds it."""
-    for name, text in files.items():
-        path = folder / "installed" / package / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    (folder / "installed" / f"{package}-1.0.dist-info").mkdir()
-    return str(folder / "installed")
-
-
 def test_what_led_to_an_error_of_a_framework_comes_before_what_ranks_were_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kit = install(tmp_path, "kit", {"__init__": "", "trainer": CHOOSES})
+    kit = install(tmp_path, "kit", {"trainer": CHOOSES})
     monkeypatch.setenv("PYTHONPATH", kit)
     done = recorded(tmp_path, COMPUTES.replace("WRONG", "dist.get_rank() == 1"), *UNDER_TORCHRUN)
     assert done.returncode == 1, done.stdout
@@ -443,7 +429,7 @@ def test_a_file_that_a_rank_was_at_work_on_as_it_was_ended_is_told(tmp_path: Pat
 def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kit = install(tmp_path, "kit", {"__init__": "", "trainer": SAVES})
+    kit = install(tmp_path, "kit", {"trainer": SAVES})
     monkeypatch.setenv("PYTHONPATH", kit)
     done = recorded(tmp_path, SETS, *UNDER_TORCHRUN)
     assert done.returncode == 1, done.stdout

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
-from recordings import SCRIPTS
+from recordings import SCRIPTS, install
 from sampling import sampled
 
 from torch_scenarios.cli import cli
@@ -93,11 +93,9 @@ dist.destroy_process_group()
 def test_calls_of_a_framework_are_told_apart_by_its_lines(
     recording: Recording, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    package = tmp_path / "site-packages" / "kit"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    kit = install(tmp_path, "kit", {"__init__": KIT})
     script = tmp_path / "train.py"
-    script.write_text(USER.format(folder=str(package.parent)), encoding="utf-8")
+    script.write_text(USER.format(folder=kit), encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == 1, ran.output
     for line in (8, 9):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +20,9 @@ from torch_scenarios.record.format import read
 from torch_scenarios.record.live import RunOrder, RunProcess, WarmLaunch, start_ranks
 from torch_scenarios.record.program import program_of
 from torch_scenarios.record.program.fold import project
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
 LACKING_IN_2_6 = {
@@ -43,6 +46,17 @@ def lacking(script: str, *, live: bool) -> str:
     text = (SCRIPTS / script).read_text(encoding="utf-8")
     reasons = {**LACKING_IN_2_6, **(LACKING_IN_2_6_LIVE if live else {})}
     return next((why for word, why in reasons.items() if word in text), "")
+
+
+def install(folder: Path, package: str, files: Mapping[str, str]) -> str:
+    """Write the modules of a package as pip installs one; returns the folder that holds it."""
+    held = folder / "site-packages"
+    for name, text in {"__init__": "", **files}.items():
+        path = held / package / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (held / f"{package}-1.0.dist-info").mkdir()
+    return str(held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
