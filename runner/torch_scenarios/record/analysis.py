@@ -519,11 +519,12 @@ def wrong_start(
     home = (script_of(order, records) if order is not None else find_script(records))[1]
     exits = {r: code for r, code in launch.exits.items() if r not in launch.stopped}
     absent = absent_ranks(records, claims, exits if is_cut_off else launch.exits)
+    is_again = any(each.has_old_store for each in claims)
     found = find_in_start(
         JobStart(
             claims=claims,
-            earlier=read_claims(folder, EARLIER),
-            why_again=tuple(_tell_earlier_start(folder, records, home)),
+            earlier=read_claims(folder, EARLIER) if is_again else (),
+            why_again=tuple(_tell_earlier_start(folder, records, home)) if is_again else (),
             absent=absent,
             is_whole=is_whole,
             is_cut_off=is_cut_off,

@@ -197,10 +197,7 @@ def make_finding(
     step = next((each for each in steps if each.turn == first.step), steps[0])
     known = _describe(first, reference, held, layout, records, step)
     case = _Case(first, sure, reference, held, layout, records, step, known)
-    blame = next(
-        (found for each in _BLAMES if (found := each(case)) is not None),
-        Blame(_frames_to_blame(first, case.record, step, known.cause), known.words, known.hint),
-    )
+    blame = next(found for each in _BLAMES if (found := each(case)) is not None)
     what = "the gradient of" if first.kind == "gradient" else "the weight"
     return ValueFinding(
         code="not_equivalent",
@@ -315,7 +312,13 @@ def _blame_backward_edge(case: _Case) -> Blame | None:
     )
 
 
-#: what may be to blame: the first that is there, is
+def _blame_origin(case: _Case) -> Blame:
+    """Of a value of which nothing more is known."""
+    frames = _frames_to_blame(case.first, case.record, case.step, case.known.cause)
+    return Blame(frames, case.known.words, case.known.hint)
+
+
+#: what may be to blame: the first that is there, is; the last always is
 _BLAMES: tuple[Callable[[_Case], Blame | None], ...] = (
     _blame_mixed_parts,
     _blame_own_scale,
@@ -325,6 +328,7 @@ _BLAMES: tuple[Callable[[_Case], Blame | None], ...] = (
     _blame_undivided,
     _blame_reductions,
     _blame_backward_edge,
+    _blame_origin,
 )
 
 
