@@ -146,6 +146,6 @@ def test_what_makes_a_batch_is_told_where_a_framework_passes_it_on(
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == (0 if is_right else 1), ran.output
     if not is_right:
-        assert "`Collator` makes the batch, of its own size by `kept = " in ran.output, ran.output
+        assert "`Collator` makes the batch, and sets its size by `kept = " in ran.output, ran.output
         assert "(train.py:14)" in ran.output, ran.output
         assert "fix: let `Collator` make batches of one size" in ran.output, ran.output

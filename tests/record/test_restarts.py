@@ -67,7 +67,7 @@ def test_the_error_of_any_other_script_is_the_verdict(recording: Recording, tmp_
     assert "once more" not in ran.output
 
 
-#: each start has a store of its own: in one that is kept, half of the restarts fail
+#: each start has its own store: in one that is kept, half of the restarts fail
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 

@@ -537,7 +537,7 @@ def _reads_old_keys(start: JobStart) -> Finding | None:
         "the ranks that torchrun has started again look for processes of the start before in "
         "`init_process_group`",
         clauses,
-        "let each start have a store of its own: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, and "
+        "let each start have its own store: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, and "
         "call torchrun with `--standalone` or `--rdzv-backend c10d`.",
     )
 

@@ -182,8 +182,7 @@ def find_tensor(
         given = _find_given(frames, value)
         made = _tell_batch_maker(frames, value, folder) if what == "shape" else ("", "")
         if given is not None:
-            reason = _explain_given(given, folder, what)
-            return replace(reason[0], words=reason[0].words + made[0]), made[1] or reason[1]
+            return _add_maker(_explain_given(given, folder, what), made)
         parted = DecidedParting(parting, records, folder)
         found = _list_run(source, value, line, parted)
         is_untyped = what == "dtype" and any(_takes_dtype(source, at) for at in found)
@@ -199,11 +198,15 @@ def find_tensor(
             if decided is not None:
                 return decided
         if found:
-            reason = _explain_set(source, value, found, (measured, folder), what)
-            return replace(reason[0], words=reason[0].words + made[0]), made[1] or reason[1]
+            return _add_maker(_explain_set(source, value, found, (measured, folder), what), made)
         if what == "shape" and (behind := _find_measured(frames, value, folder)) is not None:
             return behind
     return None
+
+
+def _add_maker(reason: Reason, made: tuple[str, str]) -> Reason:
+    """Return a reason with what makes the batch, in words, and the advice on that where it is."""
+    return replace(reason[0], words=reason[0].words + made[0]), made[1] or reason[1]
 
 
 def _explain_set(
@@ -683,7 +686,7 @@ def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reaso
 
 
 def _tell_batch_maker(frames: Frames, value: ast.expr, folder: str) -> tuple[str, str]:
-    """Return what of the script's makes the batch, of its own size, that a framework passes on.
+    """Return what of the script's makes the batch that a framework passes on, and its size.
 
     That is where a value comes from a parameter of a function that no script calls. The second is
     what mends it; both are empty where nothing is seen.
@@ -695,7 +698,9 @@ def _tell_batch_maker(frames: Frames, value: ast.expr, folder: str) -> tuple[str
         at = find_sizing(script, function)
         if at:
             place = short(((script.file, at, ""),), folder)
-            words = f"; `{name}` makes the batch, of its own size by `{script.text(at)}` ({place})"
+            words = (
+                f"; `{name}` makes the batch, and sets its size by `{script.text(at)}` ({place})"
+            )
             fix = f"let `{name}` make batches of one size on every rank ({place}): it may replace, "
             return (
                 words,
