@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from torch_scenarios.record.evidence.claim import make_environment
-from torch_scenarios.record.evidence.decision import Decisions, attribute, describe_given
+from torch_scenarios.record.evidence.notes.decision import Decisions, attribute
+from torch_scenarios.record.evidence.notes.value_text import describe_given
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def noted(
     counted = {
         f"{decisions.places[number].kind}: {decisions.places[number].text}": (yes, no)
         for number, (yes, no, _) in decisions.pending.items()
-        if decisions.places[number].kind != "answer"
+        if decisions.places[number].kind not in {"answer", "value"}
     }
     return found, counted
 
@@ -49,6 +50,7 @@ def followed(
         ("__scenario_keep__", decisions.keep),
         ("__scenario_give__", decisions.give),
         ("__scenario_answer__", decisions.answer),
+        ("__scenario_note__", decisions.note),
         ("__scenario_order__", decisions.order),
         ("__scenario_hash__", decisions.hash),
         ("__scenario_enter__", decisions.enter),
@@ -151,7 +153,7 @@ def test_what_asks_for_a_file_is_pickled_and_called_as_before(tmp_path: Path) ->
 #: beside a recorder, what a script may do with functions that are watched
 ASKS = """
 import json, os, pathlib, pickle, types
-from torch_scenarios.record.evidence.decision import SideEffects
+from torch_scenarios.record.evidence.notes.side_effect import SideEffects
 class Store:
     def set(self, key, value): return value
     def get(self, key): return key
@@ -333,6 +335,7 @@ if run.args.epochs if "epochs" in vars(run.args) else 0: pass
         ("__scenario_traced__", lambda: False),
         ("__scenario_decide__", decisions.decide),
         ("__scenario_order__", decisions.order),
+        ("__scenario_note__", decisions.note),
         ("__scenario_attribute__", attribute),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
@@ -340,6 +343,7 @@ if run.args.epochs if "epochs" in vars(run.args) else 0: pass
     found = [
         dict(zip(decisions.places[number].names, values, strict=False))
         for number, (_, _, values) in decisions.pending.items()
+        if decisions.places[number].kind == "if"
     ]
     assert found[:3] == [
         {"config['eval']['every']": "3"},
@@ -369,7 +373,9 @@ for _ in range(2):
         ("__scenario_traced__", lambda: False),
         ("__scenario_decide__", decisions.decide),
         ("__scenario_read__", decisions.read),
+        ("__scenario_note__", decisions.note),
         ("__scenario_order__", decisions.order),
+        ("__scenario_note__", decisions.note),
         ("__scenario_attribute__", attribute),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)

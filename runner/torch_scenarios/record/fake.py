@@ -30,7 +30,7 @@ import torch.distributed
 import torch.multiprocessing
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from torch_scenarios.record.evidence.decision import StorePrefixes
+from torch_scenarios.record.evidence.notes.side_effect import StorePrefixes
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, RankStates

@@ -26,7 +26,7 @@ Version 2, in microseconds since the file was opened::
     ["be", number, us, {...}, words or null]           and ends
     ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except;
                                                        or that gives a call a number (given), or
-                                                       logs by names (logs)
+                                                       logs by names (logs), or sets a value (value)
     ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
     ["a", what, path, place]                           it writes, removes, renames or makes a file,
@@ -107,6 +107,7 @@ from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.operations import C10D
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.evidence.notes.assignment import SETS
 from torch_scenarios.record.mapped_file import EARLIER
 from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
 
@@ -343,6 +344,20 @@ class BranchTaken(Struct, frozen=True, kw_only=True):
     values: tuple[str | None, ...] = ()
 
 
+class SetValue(Struct, frozen=True, kw_only=True):
+    """What a line of the script set a name or an attribute to, before an item of its record.
+
+    The place has the name and the function, or class, that it is of. A value that stays the same
+    is there once.
+    """
+
+    before: int
+    #: it is behind as many decisions and values of its rank
+    order: int
+    place: Decision
+    words: tuple[str, ...]
+
+
 class CaughtError(Struct, frozen=True, kw_only=True):
     """An error that the script caught before an item of its record, and where it was raised."""
 
@@ -494,6 +509,8 @@ class RankRecord(Struct, kw_only=True):
     on_device: bool = False
     #: which ways its script went, and the errors that it caught, in order
     ways: list[BranchTaken] = field(default_factory=list)
+    #: what its lines set, in order
+    values: list[SetValue] = field(default_factory=list)
     caught: list[CaughtError] = field(default_factory=list)
     #: what it did to files, the threads that it lost, its messages to ranks that are not there
     changes: list[FileChange] = field(default_factory=list)
@@ -1041,6 +1058,7 @@ class _Reader:
         self._stray: set[int] = set()
         self._blocking: dict[int, BlockingCall] = {}
         self._decisions: dict[int, Decision] = {}
+        self._noted = 0
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
         self._open: set[tuple[str, int]] = set()
@@ -1089,21 +1107,29 @@ class _Reader:
 
     def _take_branches(self, ways: list[list[Any]]) -> None:
         record = self.record
+        before = len(record.items)
         for number, yes, no, *values in ways:
+            decision, self._noted = self._decisions[number], self._noted + 1
+            words = [None if each is None else _show(each) for each in chain.from_iterable(values)]
+            if decision.kind == SETS:
+                held = tuple(filter(None, words))
+                record.values.append(
+                    SetValue(before=before, order=self._noted, place=decision, words=held)
+                )
+                continue
             record.ways.append(
                 BranchTaken(
-                    before=len(record.items),
-                    decision=self._decisions[number],
+                    before=before,
+                    decision=decision,
                     yes=_read_count(yes),
                     no=_read_count(no),
-                    values=tuple(
-                        None if each is None else _show(each)
-                        for each in chain.from_iterable(values)
-                    ),
+                    values=tuple(words),
                 )
             )
         if len(record.ways) > MOST_WAYS:
             del record.ways[: MOST_WAYS // 2]
+        if len(record.values) > MOST_WAYS:
+            del record.values[: MOST_WAYS // 2]
 
     def _take_caught_error(self, number: int, words: str, frames: list[Any]) -> None:
         record = self.record

@@ -46,7 +46,7 @@ from datetime import timedelta
 from operator import attrgetter, call
 from typing import Any, NoReturn
 
-from torch_scenarios.record.evidence import decision, procedure, tensor_names
+from torch_scenarios.record.evidence import procedure, tensor_names
 from torch_scenarios.record.evidence.claim import (
     claim_of,
     rank_joined,
@@ -63,6 +63,7 @@ from torch_scenarios.record.evidence.frame import (
     started_at,
     watch_handovers,
 )
+from torch_scenarios.record.evidence.notes import decision, side_effect
 from torch_scenarios.record.import_hook import ImportHook
 from torch_scenarios.record.mapped_file import EARLIER, MappedFile, is_written
 
@@ -504,7 +505,7 @@ class Recorder:
         self.claim: dict[str, Any] | None = None
         #: whether it runs in place what the script would have started as a rank
         self.is_spawned = False
-        self.prefixes = decision.StorePrefixes(self.dist, is_foreign)
+        self.prefixes = side_effect.StorePrefixes(self.dist, is_foreign)
         #: what a spawned fake rank is passed, from which it may know where ranks meet
         self.given: Sequence[Any] = ()
         self._libraries: list[Any] = []
@@ -1124,9 +1125,9 @@ class Recorder:
             leave(code)
 
         os._exit = leave_at_once  # type: ignore[assignment]
-        decision.SideEffects(self, is_foreign, lambda frame: self.sites.of(frame).number).install(
-            describe_error
-        )
+        side_effect.SideEffects(
+            self, is_foreign, lambda frame: self.sites.of(frame).number
+        ).install(describe_error)
 
     def note_error(self, error: BaseException) -> None:
         """Write down what ended the program.

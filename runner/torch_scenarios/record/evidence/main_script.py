@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec
 from types import CodeType
 from typing import Any
 
-from torch_scenarios.record.evidence import decision
+from torch_scenarios.record.evidence.notes import decision
 from torch_scenarios.record.recorder import describe_error, is_foreign
 
 #: options of Python that have a word after them

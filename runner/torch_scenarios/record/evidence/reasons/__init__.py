@@ -145,6 +145,7 @@ from torch_scenarios.record.evidence.reasons.part_of_model import (
 )
 from torch_scenarios.record.evidence.reasons.repeated_end import find_repeated_end
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
+from torch_scenarios.record.evidence.reasons.unlike_value import tell_unlike
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
@@ -186,9 +187,42 @@ def add_reasons(
     """Return the findings; the first of ranks that part with where they do, and why."""
     found = _add_reasons(findings, records, folder)
     text = find_text(records, folder) if found else None
-    if text is None:
-        return found
-    return (add_reason(found[0], [text[0]], text[1]), *found[1:])
+    if text is not None:
+        return (add_reason(found[0], [text[0]], text[1]), *found[1:])
+    return (*(_add_unlike(each, records, folder) for each in found[:1]), *found[1:])
+
+
+#: what a report says of its operation, behind why ranks part there
+_FACTS = re.compile(
+    r"(?:later, )?operation \d+ on |in all: |the members of |ranks? \d[^`(]* (?:in|pass|passes) |"
+    r"\d+ more operations? |what they call after |rank \d+ (?:sends|receives) "
+)
+
+
+def _part_at_end(records: Mapping[int, RankRecord]) -> Parting:
+    """Return the last calls of ranks as where they part."""
+    calls = {
+        rank: last
+        for rank, record in sorted(records.items())
+        for last in record.items[-1:]
+        if isinstance(last, RecordedCall | BlockingCall)
+    }
+    missing = tuple(rank for rank in sorted(records) if rank not in calls)
+    return Parting(group="", at=0, calls=calls, missing=missing)
+
+
+def _add_unlike(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding with where values become unlike that lead to it, behind its reasons."""
+    parting = parting_of(finding, records) if finding.diagnosis in PARTED else None
+    parting = parting or find_parting(records) or _part_at_end(records)
+    marks = " ".join(str(each.mark.at) for each in finding.notes if each.mark is not None)
+    words = " ".join((*(f"{each.words} {each.rest}" for each in finding.notes), marks))
+    clause = tell_unlike(DecidedParting(parting, records, folder), f"{words} {finding.fix}")
+    if clause is None:
+        return finding
+    facts = (at for at, each in enumerate(finding.notes) if _FACTS.match(each.words))
+    at = next(facts, len(finding.notes))
+    return replace(finding, notes=(*finding.notes[:at], clause, *finding.notes[at:]))
 
 
 def _add_reasons(

@@ -19,9 +19,10 @@ from torch_scenarios.record.evidence.choice import (
     list_values,
     short,
 )
-from torch_scenarios.record.evidence.decision import AMOUNTS, HOLDS
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.evidence.notes.decision import AMOUNTS
+from torch_scenarios.record.evidence.notes.value_text import HOLDS
 from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import values_text

@@ -12,7 +12,7 @@ import ast
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.decision import averages_names
+from torch_scenarios.record.evidence.notes.decision import averages_names
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
-from torch_scenarios.record.evidence.decision import SWITCHED, SWITCHED_BY, SWITCHES
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.evidence.notes.decision import SWITCHED, SWITCHED_BY, SWITCHES
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall

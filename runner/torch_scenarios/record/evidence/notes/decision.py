@@ -23,11 +23,6 @@ What torch compiles is compiled without the notes. Notes are counted in memory a
 the next call. Values are small: numbers, strings, sizes. No tensor is kept; what a condition reads
 as a number of the CPU is read, as the condition does. This runs in the user's own process: it
 imports the standard library alone.
-
-Beside its ways a process has effects that others may miss: a file that one rank writes while
-another reads it is a matter of time, unless a collective lies between. They, and questions for
-files, keys of the job's store and threads that die, are written down where they happen, in the
-user's own files alone.
 """
 
 from __future__ import annotations
@@ -36,22 +31,30 @@ import ast
 import builtins
 import contextlib
 import copy
-import ctypes
-import enum
 import functools
 import importlib.machinery
 import json
 import os
-import pathlib
 import re
-import signal
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeAlias
+
+from torch_scenarios.record.evidence.notes.assignment import (
+    MOST_CHANGES,
+    NOTE,
+    SETS,
+    AssignmentNotes,
+    describe_set,
+)
+from torch_scenarios.record.evidence.notes.value_text import (
+    HOLDS,
+    MOST_KEYS,
+    MOST_WORDS,
+    describe_given,
+    shorten_value,
+)
 
 #: set to 0, a script runs without notes
 SWITCH = "SCENARIO_RECORD_DECISIONS"
@@ -64,10 +67,8 @@ _KEEP, _READ = "__scenario_keep__", "__scenario_read__"
 _ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
 _GIVE, _ANSWER = "__scenario_give__", "__scenario_answer__"
 _LOG = "__scenario_log__"
-#: bytes of a file that gets notes; values of a decision, characters of one
-MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
-#: items of a list of numbers, such as ranks, that is written itself
-MOST_ITEMS = 8
+#: bytes of a file that gets notes; values of a decision
+MOST_SOURCE, MOST_VALUES = 1 << 21, 6
 #: characters of a condition
 MOST_TEXT = 120
 #: times that one place decides between two calls from which on its values are not read
@@ -77,8 +78,6 @@ MOST_CAUGHT = 4
 #: times that what a place gives a call is noted; of what holds others by name
 MOST_GIVEN, MOST_WHOLE = 64, 4
 
-_SIMPLE = (bool, int, float, str, type(None))
-_SIZED = (list, tuple, dict, set, frozenset)
 _SETS = (set, frozenset)
 #: functions that stop at the first element that decides
 _FIRSTS = frozenset({"any", "all"})
@@ -140,6 +139,10 @@ class Decisions:
         self._given: dict[int, int] = {}
         #: the names that a place has logged
         self._logged: dict[int, set[str]] = {}
+        #: by the number of a place that sets a value: that value as it was last, and how often its
+        #: changes are still noted; a list for each variable, whatever line sets it
+        self._set: dict[int, list[Any]] = {}
+        self._variables: dict[tuple[str, Sequence[str]], list[Any]] = {}
         #: what later parts of an `and` or `or` have read, by place and thread: by their number
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
 
@@ -154,7 +157,7 @@ class Decisions:
             self._take_parts(number, len(values))
             return False  # what led into it, since the last call, says more than what did not
         if values and found[0] + found[1] < MOST_READ:
-            found[2] = tuple(map(_shorten_value, values))
+            found[2] = tuple(map(shorten_value, values))
             if self._parts:
                 found[2] += self._take_parts(number, len(values))
         return is_true
@@ -167,7 +170,7 @@ class Decisions:
         found = self.pending.get(number)
         if found is None or found[0] + found[1] < MOST_READ:
             parts = self._parts.setdefault((number, threading.get_ident()), {})
-            parts.update((at + each, _shorten_value(held)) for each, held in enumerate(values))
+            parts.update((at + each, shorten_value(held)) for each, held in enumerate(values))
         return value
 
     def _take_parts(self, number: int, first: int) -> tuple[Any, ...]:
@@ -214,6 +217,26 @@ class Decisions:
                 found = self.pending[number]
                 found[2] = (*found[2], name[:MOST_WORDS])
         return value
+
+    def note(self, number: int, *values: Any) -> None:
+        """Note the values that a line has set, where they are others than before.
+
+        They have numbers that follow one another.
+        """
+        for own, value in enumerate(values, number):
+            variable = self._set.get(own) or self._know(own)
+            words = describe_set(value)
+            if words is not None and words != variable[0] and variable[1] > 0:
+                variable[0], variable[1] = words, variable[1] - 1
+                self.pending.pop(own, None)  # it is behind what was set before
+                self.pending[own] = [1, 0, words]
+
+    def _know(self, number: int) -> list[Any]:
+        """Return what is known of the variable that a place sets."""
+        at = self.places[number]
+        found = self._variables.setdefault((at.file, tuple(at.names)), [None, MOST_CHANGES])
+        self._set[number] = found
+        return found
 
     def catch(self, number: int) -> None:
         """Keep the error that a place catches."""
@@ -308,12 +331,20 @@ class Decisions:
             tree = ast.parse(source, file)
             lines = source.decode("utf-8", "replace").splitlines()
             tree = _Notes(self.places, file, lines, _list_keepers(tree)).visit(tree)
+            AssignmentNotes(
+                lines, functools.partial(self._add, file), _read_path, _call_note
+            ).put_into(tree)
             if is_main:
                 _unset_spec(tree)
             return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
         except (RecursionError, MemoryError, SyntaxError, TypeError, ValueError):
             del self.places[before:]
         return compile(source, file, "exec", dont_inherit=True)
+
+    def _add(self, file: str, line: int, text: str, names: Sequence[str]) -> int:
+        """Add a place that sets a value; returns its number."""
+        self.places.append(DecisionPlace(SETS, file, line, text, names))
+        return len(self.places) - 1
 
     def install(self, is_own: Callable[[str], bool], is_tracing: Callable[[], bool]) -> None:
         """Let the notes be known to all code, and files that are imported from now on have them.
@@ -328,6 +359,7 @@ class Decisions:
             _GIVE: self.give,
             _ANSWER: self.answer,
             _LOG: self.log,
+            NOTE: self.note,
             _CATCH: self.catch,
             _ENTER: self.enter,
             _LEAVE: self.leave,
@@ -404,125 +436,6 @@ def _unset_spec(tree: ast.Module) -> None:
         tree.body.insert(at, unset)
 
 
-def _is_whole(value: Any) -> bool:
-    return value.__class__ in {bool, int}
-
-
-def _shorten_value(value: Any) -> Any:
-    """Return a value as it may be written: a number, a short string, a size; else None."""
-    kind = value.__class__
-    if kind in _SIMPLE:
-        return repr(value)[:MOST_CHARACTERS]
-    if kind in {list, tuple} and len(value) <= MOST_ITEMS and all(map(_is_whole, value)):
-        return repr(value)[:MOST_CHARACTERS]
-    if kind in _SIZED:
-        return _count_items(value)
-    if kind.__name__ in {"Tensor", "Parameter"}:
-        return _read_number(value) or f"shape {list(value.shape)}"[:MOST_CHARACTERS]
-    return None
-
-
-#: dtype of a tensor -> what lies at its address
-_NUMBERS: dict[str, Any] = {
-    "torch.float32": ctypes.c_float,
-    "torch.float64": ctypes.c_double,
-    "torch.int32": ctypes.c_int32,
-    "torch.int64": ctypes.c_int64,
-    "torch.bool": ctypes.c_bool,
-}
-
-
-def _read_number(tensor: Any) -> str:
-    """Return the value of a tensor that is one number of the CPU; nothing of another one.
-
-    It is read where it lies: no function of torch is called, which a mode might see.
-    """
-    try:
-        kind = _NUMBERS.get(str(tensor.dtype))
-        if kind is None or len(tensor.shape) or tensor.device.type != "cpu":
-            return ""
-        address = tensor.data_ptr()
-        return repr(kind.from_address(address).value)[:MOST_CHARACTERS] if address else ""
-    except Exception:  # a wrapper without memory, of whatever kind
-        return ""
-
-
-def describe_given(value: Any) -> tuple[str, ...] | None:
-    """Return what a call is given as text; of what holds others by name, `**` and each `key: text`.
-
-    None for what is neither.
-    """
-    if (words := _describe_one(value)) is not None:
-        return (words,)
-    held = _items_of(value)
-    found: dict[str, str] = {}
-    if held is not None:
-        _flatten("", held, MOST_DEPTH, found)
-    return (HOLDS, *(f"{key}: {words}" for key, words in found.items())) if found else None
-
-
-def _describe_one(value: Any) -> str | None:
-    """Return a value that holds no others by name."""
-    kind = value.__class__
-    if kind in _SIMPLE:
-        return repr(value)[:MOST_WORDS]
-    if kind in {list, tuple}:
-        return _describe_list(value)
-    if kind in {set, frozenset}:
-        return _count_items(value)
-    if isinstance(value, enum.Enum):
-        return f"{kind.__name__}.{value._name_}"
-    if kind in _NAMED or isinstance(value, type):
-        return str(value.__name__)[:MOST_WORDS]
-    if kind.__name__ in {"Tensor", "Parameter"}:
-        return f"a tensor {list(value.shape)}"[:MOST_WORDS]
-    return str(value) if kind.__name__ == "dtype" and kind.__module__ == "torch" else None
-
-
-def _describe_list(value: list[Any] | tuple[Any, ...]) -> str:
-    """Return a short list of simple values itself; of another one how long it is, and of what."""
-    if len(value) <= MOST_LISTED and all(each.__class__ in _SIMPLE for each in value):
-        return repr(value)[:MOST_WORDS]
-    kinds = [each.__class__.__name__ for each in value[:MOST_LISTED]]
-    more = ", ..." if len(value) > MOST_LISTED else ""
-    names = ", ".join(kinds if len({*kinds}) > 1 else kinds[:1])
-    return f"{_count_items(value)} ({names}{more})"[:MOST_WORDS]
-
-
-def _count_items(value: Any) -> str:
-    return f"{len(value)} item{'s' * (len(value) != 1)}"
-
-
-def _items_of(value: Any) -> dict[Any, Any] | None:
-    """Return what a dict holds, or an object that is there for its options."""
-    kind = value.__class__
-    if kind is dict:
-        return value  # type: ignore[no-any-return]
-    is_of_options = "__dataclass_fields__" in kind.__dict__ or _OPTIONS.search(kind.__name__)
-    if not is_of_options or isinstance(value, type):
-        return None
-    try:
-        held = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return held if held.__class__ is dict else None
-
-
-def _flatten(before: str, held: dict[Any, Any], depth: int, found: dict[str, str]) -> None:
-    """Add what a dict holds, that of a dict inside of it behind its key and a point."""
-    for key, value in list(held.items()):
-        if len(found) >= MOST_KEYS or not isinstance(key, str | int) or str(key)[:1] == "_":
-            continue
-        name = f"{before}{key}"
-        words = _describe_one(value)
-        if words is not None:
-            found[name] = words
-        elif depth > 1 and (inner := _items_of(value)) is not None:
-            _flatten(f"{name}.", inner, depth - 1, found)
-        else:
-            found[name] = str(value.__class__.__name__)[:MOST_WORDS]
-
-
 def attribute(owner: Any, *steps: str) -> Any:
     """Return what an object holds along a path, without calling anything of its own.
 
@@ -558,14 +471,6 @@ SWITCHED_BY = {"no_backward_sync": "enabled"}
 _Reads: TypeAlias = Sequence[tuple[str, ast.expr]]
 #: a part of an `and` or `or`: the whole, which of its parts, and the names that it alone reads
 _Part: TypeAlias = tuple[ast.BoolOp, int, _Reads]
-#: characters of one value; items of a list that are written; keys of a dict, and how deep they lie
-MOST_WORDS, MOST_LISTED, MOST_KEYS, MOST_DEPTH = 100, 8, 200, 3
-#: what stands before the keys of what holds others by name
-HOLDS = "**"
-#: what has a name
-_NAMED = (type, FunctionType, BuiltinFunctionType)
-#: classes whose objects hold options
-_OPTIONS = re.compile(r"(?:Config|Configuration|Args|Arguments|Options|Params|Settings|Namespace)$")
 #: names of arguments that say how often something is done, whatever is called
 AMOUNTS = re.compile(
     r"epoch|step|iter|batch|accum|interval|patience|(?:^|_)(?:max|min|num|limit|total|every)(?:_|$)"
@@ -931,6 +836,22 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(func=ast.Name(name, ast.Load()), args=list(arguments), keywords=[])
 
 
+def _read_path(node: ast.expr) -> ast.expr | None:
+    """Return what reads a path of attributes again; None for what is no path of a name."""
+    path = _path_of(node)
+    if path is None:
+        return None
+    return _call(_ATTRIBUTE, ast.Name(path[0], ast.Load()), *map(ast.Constant, path[1]))
+
+
+def _call_note(name: str, arguments: Sequence[ast.expr], at: ast.stmt) -> ast.stmt:
+    """Return a statement that calls a note, where torch does not compile."""
+    either: list[ast.expr] = [_call(_TRACED), _call(name, *arguments)]
+    found = ast.Expr(ast.BoolOp(op=ast.Or(), values=either))
+    _place(found, at)
+    return found
+
+
 def _calls(node: ast.AST) -> bool:
     """Whether an expression may call a function of the script's own, or one that communicates."""
     return any(
@@ -1025,347 +946,3 @@ def _path_of(node: ast.AST) -> tuple[str, list[str]] | None:
             return None
         node = node.value
     return (node.id, steps[::-1]) if isinstance(node, ast.Name) and steps else None
-
-
-#: what a process does to files, by the event that Python tells of it
-_CHANGES = {
-    "open": "writes",
-    "os.remove": "removes",
-    "os.rmdir": "removes",
-    "shutil.rmtree": "removes",
-    "os.rename": "renames",
-    "os.mkdir": "makes",
-}
-#: what starts a program
-_STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn"})
-#: what sends a signal to a process
-_SIGNALS = frozenset({"os.kill", "os.killpg"})
-#: what is written down in any case: changes, and how many batches a loader has
-_CHANGED = frozenset({*_CHANGES.values(), "loads", "kills"})
-_PATHS = (str, bytes, pathlib.PurePath)
-_WRITING = os.O_WRONLY | os.O_RDWR
-#: changes that a process writes down, what else it writes down, and characters of a path
-MOST_CHANGES, MOST_ASKED, MOST_PATH = 256, 512, 400
-#: deeds that are known again without a look at their path; questions that are looked at at all
-MOST_SEEN, MOST_LOOKS = 4096, 10_000
-#: files that are opened to be run, and our own between a script and its store
-_CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/decision.py")
-#: where a port is tried before torch takes it
-_TRIES = "record/evidence/claim.py"
-#: functions that ask for a file, by the module or class that has them
-_ASKING = (
-    (os.path, ("exists", "isfile", "isdir")),
-    (pathlib.Path, ("exists", "is_file", "is_dir")),
-)
-#: what a script does to a key of the job's store, by the method
-_OF_STORE = {
-    **dict.fromkeys(("set", "add", "compare_set", "append", "multi_set"), "sets"),
-    **dict.fromkeys(("get", "wait", "multi_get"), "awaits"),
-}
-
-
-class StorePrefixes:
-    """The prefixes that a script itself gives to keys of a store (`PrefixStore`).
-
-    Torch's own are left out: they are the same on all ranks.
-    """
-
-    def __init__(self, dist: Any, is_foreign: Callable[[str], bool]) -> None:
-        """See each store with a prefix that is made from now on."""
-        kind: Any = dist.PrefixStore
-        begin = kind.__init__
-        self._kind = kind
-        self._prefixes: dict[int, str] = {}
-
-        @functools.wraps(begin)
-        def make(own: Any, prefix: Any, store: Any) -> None:
-            begin(own, prefix, store)
-            if not is_foreign(sys._getframe(1).f_code.co_filename):
-                self._know(own, str(prefix))
-
-        kind.__init__ = make
-
-    def _know(self, store: Any, prefix: str) -> None:
-        self._prefixes[id(store)] = prefix
-        weakref.finalize(store, self._prefixes.pop, id(store), None)
-
-    def put(self, prefix: str, store: Any) -> Any:
-        """Return a store with a prefix before the keys of another one; that one for no prefix."""
-        if not prefix:
-            return store
-        made = self._kind(prefix, store)
-        self._know(made, prefix)
-        return made
-
-    def of(self, store: Any) -> str:
-        """Return what stands before the keys of a store; nothing where the script says nothing."""
-        found: list[str] = []
-        while isinstance(store, self._kind):
-            found += [self._prefixes[id(store)]] if id(store) in self._prefixes else []
-            store = store.underlying_store
-        return "/".join(reversed(found))
-
-
-class SideEffects:
-    """Writes down what a process does to files and keys, and which of its threads die."""
-
-    def __init__(
-        self, recorder: Any, is_foreign: Callable[[str], bool], site: Callable[[Any], int]
-    ) -> None:
-        """Know the recorder; `site` gives the number of a place that a frame is in."""
-        self._recorder, self._site = recorder, site
-        self._is_foreign = functools.lru_cache(MOST_SEEN)(is_foreign)
-        self._pid = os.getpid()
-        folder = os.path.abspath(recorder.folder)
-        #: where the record is, and the copies of a fake rank's files: what they are of is below it
-        self._record, self._copies = f"{folder}/", f"{folder}/scratch/copies"
-        #: what is written down: of changes, and of everything else
-        self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
-        #: deeds as they were asked for: what, the path, and the line
-        self._seen: set[tuple[str, Any, str, int]] = set()
-        #: lines that have waited for a key of the store
-        self._waited: set[tuple[str, int]] = set()
-        #: questions that are still looked at
-        self._left = MOST_LOOKS
-
-    def install(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
-        """See changes, questions and threads from now on."""
-        sys.addaudithook(self._audit)
-        self._watch_questions()
-        self._watch_loaders()
-        self._watch_threads(describe)
-        inner: Any = self._recorder.torch._C
-        writer = inner.PyTorchFileWriter
-
-        def open_writer(name: Any, *args: Any, **kwargs: Any) -> Any:
-            self._note("writes", name)
-            return writer(name, *args, **kwargs)
-
-        inner.PyTorchFileWriter = open_writer
-        store = getattr(getattr(inner, "_distributed_c10d", None), "Store", None)
-        for name, what in _OF_STORE.items() if store is not None else ():
-            if hasattr(store, name):
-                setattr(store, name, self._watch_key(getattr(store, name), what))
-
-    def _watch_threads(
-        self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]
-    ) -> None:
-        """Write down the errors that end a thread, or what a pool of threads does."""
-        hook = threading.excepthook
-
-        def note_thread(args: Any) -> None:
-            if args.exc_value is not None and os.getpid() == self._pid:
-                words, frames = describe(args.exc_value)
-                name = args.thread.name if args.thread is not None else ""
-                self._recorder.sink.put(json.dumps(["l", name, words, frames]))
-            hook(args)
-
-        threading.excepthook = note_thread
-        fail = Future.set_exception
-
-        def note_future(future: Any, error: BaseException | None) -> None:
-            if isinstance(error, Exception) and os.getpid() == self._pid:
-                words, frames = describe(error)
-                if frames:
-                    name = threading.current_thread().name
-                    self._recorder.sink.put(json.dumps(["l", name, words, frames]))
-            fail(future, error)
-
-        Future.set_exception = note_future  # type: ignore[method-assign, assignment]
-        of_python: Any = threading
-        join_all = of_python._shutdown
-
-        def join_threads() -> None:
-            if os.getpid() == self._pid:
-                self._recorder.note_staying()
-            join_all()
-
-        of_python._shutdown = join_threads
-
-    def _watch_loaders(self) -> None:
-        """Write down how many batches each loader has that the script makes, or lets be made."""
-        data = sys.modules.get("torch.utils.data")
-        loader: Any = getattr(data, "DataLoader", None)
-        if loader is None:
-            return
-        begin = loader.__init__
-
-        @functools.wraps(begin)
-        def make(own: Any, *args: Any, **kwargs: Any) -> None:
-            begin(own, *args, **kwargs)
-            deals = own.batch_sampler if own.batch_sampler is not None else own.sampler
-            if all(type(each).__module__.startswith("torch.") for each in (deals, own.sampler)):
-                with contextlib.suppress(Exception):  # a dataset of no length, or its own mistake
-                    self._put_made(self._find_own(sys._getframe(1)), str(len(deals)))
-            elif (made := self._find_own(sys._getframe(1))) is not None:
-                places[id(own)] = made
-                weakref.finalize(own, places.pop, id(own), None)
-
-        loader.__init__ = make
-        measure = loader.__len__
-        #: where loaders were made whose sampler is of the script's own
-        places: dict[int, tuple[int, int]] = {}
-
-        @functools.wraps(measure)
-        def measure_and_note(own: Any) -> int:
-            """Return how many batches a loader has, noted where a framework asks for it."""
-            found: int = measure(own)
-            self._put_made(places.pop(id(own), None), str(found))
-            return found
-
-        loader.__len__ = measure_and_note
-
-    def _find_own(self, frame: Any) -> tuple[int, int] | None:
-        """Return the line of the script that a frame was called from, and the number of its place.
-
-        A sampler of the script's own is never asked by a note: what it does may be anything.
-        """
-        while frame is not None and self._is_foreign(frame.f_code.co_filename):
-            frame = frame.f_back
-        return (frame.f_lineno, self._site(frame)) if frame is not None else None
-
-    def _put_made(self, place: tuple[int, int] | None, name: str) -> None:
-        """Write down how many batches a loader has that was made in a line."""
-        if place is not None:
-            self._put_at("loads", name, *place)
-
-    def _watch_questions(self) -> None:
-        for holder, names in _ASKING:
-            for name in names:
-                ask = getattr(holder, name)
-                watched = self._watch_question(ask)
-                setattr(holder, name, watched)
-                home: Any = sys.modules[ask.__module__]  # where a pickle looks for it
-                for part in ask.__qualname__.split(".")[:-1]:
-                    home = getattr(home, part)
-                setattr(home, name, watched)
-
-    def _watch_question(self, ask: Callable[..., bool]) -> Callable[..., bool]:
-        """Return a question for a file that is written down with its answer."""
-
-        @functools.wraps(ask)
-        def ask_and_note(*args: Any, **kwargs: Any) -> bool:
-            found = ask(*args, **kwargs)
-            if self._left <= 0 or not args:
-                return found
-            self._left -= 1
-            frame = sys._getframe(1)
-            if not self._is_foreign(file := frame.f_code.co_filename):
-                self._note_at("finds" if found else "misses", args[0], frame, file)
-            return found
-
-        return ask_and_note
-
-    def _watch_key(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
-        """Return a method of a store whose key is written down where the script itself calls it."""
-
-        @functools.wraps(method)
-        def use_key(*args: Any, **kwargs: Any) -> Any:
-            frame = sys._getframe(1)
-            while frame.f_code.co_filename.endswith(_BETWEEN) and frame.f_back is not None:
-                frame = frame.f_back
-            if not self._is_foreign(frame.f_code.co_filename):
-                keys = args[1] if len(args) > 1 else ()
-                prefix = self._recorder.prefixes.of(args[0])
-                if what == "awaits" and os.getpid() == self._pid:
-                    self._write_ways(frame)
-                for key in keys if isinstance(keys, list | tuple) else (keys,):
-                    self._put(what, f"{prefix}/{key}" if prefix else str(key), frame)
-            return method(*args, **kwargs)
-
-        return use_key
-
-    def _write_ways(self, frame: Any) -> None:
-        """Write the decisions that led to a line that waits, once: no call may follow."""
-        at = (frame.f_code.co_filename, frame.f_lineno)
-        if at not in self._waited:
-            self._waited.add(at)
-            self._recorder.write_decisions()
-
-    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event == "socket.bind":
-            self._note_port(args[1])
-        elif event in _SIGNALS:
-            self._note_signal(*args[:2])
-        elif event in _STARTS:
-            self._note("starts", str(args[0] or "a program"))
-        elif event in _CHANGES:
-            if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITING):
-                if self._left > 0 and not str(args[0]).endswith(_CODE):
-                    self._left -= 1
-                    self._note("reads", args[0])
-                return
-            self._note(_CHANGES[event], args[0])
-            if event == "os.rename":
-                self._note("writes", args[1])
-
-    def _note_signal(self, process: Any, number: Any) -> None:
-        """Write down a signal that may end a rank, with the decisions that led there."""
-        try:
-            name = signal.Signals(number).name
-        except ValueError:  # 0 asks whether a process is there
-            return
-        frame: Any = sys._getframe(1).f_back
-        while frame is not None and self._is_foreign(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is not None:
-            self._recorder.write_decisions()
-            self._put("kills", f"{name} to {process or os.getpid()}", frame)
-
-    def _note_port(self, address: Any) -> None:
-        """Write down where a script itself begins to listen, for a job that meets there."""
-        is_port = isinstance(address, tuple) and len(address) > 1 and isinstance(address[1], int)
-        if not is_port or not address[1]:
-            return
-        frame: Any = sys._getframe(1).f_back
-        if frame is not None and frame.f_code.co_filename.endswith(_TRIES):
-            return
-        while frame is not None and self._is_foreign(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is not None:
-            self._put("binds", str(address[1]), frame)
-
-    def _note(self, what: str, path: Any) -> None:
-        if self._is_full(what):
-            return
-        # a look at a frame, or at its code, is an event itself, which comes to `_audit`
-        frame: Any = sys._getframe(1).f_back
-        while frame is not None and self._is_foreign(file := frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is not None:
-            self._note_at(what, path, frame, file)
-
-    def _note_at(self, what: str, path: Any, frame: Any, file: str) -> None:
-        if self._is_full(what) or not isinstance(path, _PATHS):
-            return
-        deed = (what, path, file, frame.f_lineno)
-        if deed in self._seen:
-            return
-        if len(self._seen) < MOST_SEEN:
-            self._seen.add(deed)
-        whole = os.path.abspath(os.fsdecode(path))
-        whole = whole.removeprefix(self._copies)
-        if whole.startswith((self._record, "/dev/", "/proc/", "/sys/")):
-            return
-        self._put(what, whole[-MOST_PATH:], frame)
-
-    def _is_full(self, what: str) -> bool:
-        is_change = what in _CHANGED
-        return len(self._known[is_change]) >= (MOST_CHANGES if is_change else MOST_ASKED)
-
-    def _put(self, what: str, name: str, frame: Any) -> None:
-        """Write down what is done to a file or a key, once for each line."""
-        key = (what, name, frame.f_lineno)
-        if key not in self._known[what in _CHANGED]:
-            self._put_at(what, name, frame.f_lineno, self._site(frame))
-
-    def _put_at(self, what: str, name: str, line: int, place: int) -> None:
-        """Write down what is done in a line, once for each line and name, by its place's number."""
-        key, known = (what, name, line), self._known[what in _CHANGED]
-        if key in known or self._is_full(what) or os.getpid() != self._pid:
-            return
-        known.add(key)
-        row = ["a", what, name[-MOST_PATH:], place]
-        if what == "removes":  # which another rank may have made just before
-            row.append(self._recorder.sink.now_us())
-        self._recorder.sink.put(json.dumps(row))

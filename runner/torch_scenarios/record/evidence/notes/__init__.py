@@ -1,0 +1,1 @@
+"""What a script decides, sets and does, written down in the process that runs it."""
