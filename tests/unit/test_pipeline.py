@@ -577,6 +577,24 @@ steps:
   - compute: {y: "x + y + group_rank(world)"}
     expect: {y: ["2 + rank"]}
 """,
+    "several orders of arrival": """\
+world_size: 3
+tensors: {x: [rank], y: [0], z: [0]}
+steps:
+  - {ranks: "rank > 0", send: {tensor: x, dst: 0}}
+  - {ranks: 0, recv: {tensor: y}}
+  - {ranks: 0, recv: {tensor: z}}
+expect: {diagnosis: message_race, y + z: {"rank == 0": [3], else: [0]}}
+""",
+    "calls of functions in any order": """\
+world_size: 2
+tensors: {count: [0]}
+functions:
+  add: {sets: {count: "count + 1"}, returns: count}
+steps:
+  - rpc_sync: {to: 0, func: add, output: now}
+expect: {count: {"rank == 0": [2], else: [0]}}
+""",
     "a ring that stands": """\
 world_size: 2
 tensors: {x: [1], y: [0]}

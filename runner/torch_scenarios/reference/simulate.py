@@ -130,9 +130,8 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         traffic=main.simulation.traffic,
         duration_s=main.duration_s,
     )
-    if len(orders) == 1:
-        for run in (main, *disputed, *(() if strict is None else (strict,))):
-            run.simulation.dissolve()
+    for run in (*orders, *disputed, *(() if strict is None else (strict,))):
+        run.simulation.dissolve()
     return made
 
 

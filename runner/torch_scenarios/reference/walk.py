@@ -1343,7 +1343,7 @@ class Simulation:
         self.matches.dissolve()
         self._choosing = None
         for state in self.ranks:
-            state.process.storing = None
+            state.process.storing = state.process.pauses = None
             for post in (post for work in state.works for post in work.posts):
                 post.work = None
                 if isinstance(post, matching.MessagePost) and post.message.sends:
