@@ -284,7 +284,13 @@ def replace_timeout(plan: Plan, timeout_s: float) -> Plan:
         for name, groups in plan.names.items()
     }
     return replace(
-        plan, scenario=scenario, world=world, creations=creations, names=names, prepared={}
+        plan,
+        scenario=scenario,
+        world=world,
+        creations=creations,
+        names=names,
+        prepared={},
+        selected={},
     )
 
 

@@ -431,8 +431,8 @@ class Evaluator:
         self.numbers: frozenset[str] = frozenset()
         #: the undefined values that were read since this list was last emptied
         self.undefined_reads: list[tuple[str, Undefined]] = []
-        #: what a selector says where nothing changes it, by the identity of its form and the rank
-        self._selected: dict[tuple[int, int], tuple[Form, bool]] = {}
+        #: what selectors say that nothing changes, by the identity of their form and the rank
+        self.selected: dict[tuple[int, int], tuple[Form, bool]] = {}
 
     def evaluate(self, form: Form | None) -> Any:
         """Return the value of a form on this rank now; None where it has no value here.
@@ -537,12 +537,12 @@ class Evaluator:
         """Return whether a selector selects this rank: a boolean, a rank or some ranks."""
         form = selector.form
         key = (id(form), self.rank)
-        known = self._selected.get(key)
-        if known is not None:
+        known = self.selected.get(key)
+        if known is not None and known[0] is form:
             return known[1]
         found = self._answer(selector)
         if isinstance(form, Expression) and is_fixed(form):
-            self._selected[key] = (form, found)
+            self.selected[key] = (form, found)
         return found
 
     def _answer(self, selector: Selector) -> bool:

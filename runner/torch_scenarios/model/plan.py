@@ -160,7 +160,7 @@ class Plan(Compared, frozen=True, kw_only=True):
     where a group does, the program says so with a `new_group` step.
     """
 
-    apart = ("introduced", "numbers", "prepared", "_members")
+    apart = ("introduced", "numbers", "prepared", "selected", "_members")
 
     scenario: Scenario
     world: Group
@@ -175,6 +175,8 @@ class Plan(Compared, frozen=True, kw_only=True):
     numbers: frozenset[str] = frozenset()
     #: step index -> what is known of its call (see :mod:`torch_scenarios.model.process`)
     prepared: dict[int, PreparedCall] = field(default_factory=dict)
+    #: what selectors say that nothing changes, in all runs (see `Evaluator.selects`)
+    selected: dict[tuple[int, int], tuple[Form, bool]] = field(default_factory=dict)
     #: name -> world rank -> the group that the name means there
     _members: dict[str, dict[int, Group]] = field(default_factory=dict)
 

@@ -71,6 +71,7 @@ class Membership(TypedEvaluator):
         """Begin in no group: :meth:`enter` enters those of the plan."""
         super().__init__(rank, arrays)
         self.plan = plan
+        self.selected = plan.selected
         self.groups: dict[str, Group] = {}
         #: the names of the groups that this rank gave up, and the step that did it
         self.destroyed: dict[str, Mark | None] = {}
