@@ -103,7 +103,8 @@ def tolerance(
 def _find_farthest(one: Array, other: Array) -> float:
     """Return the most by which elements differ; not finite where one of them is not."""
     with np.errstate(all="ignore"):
-        return float(np.abs(one - other).max(initial=0.0))
+        off = np.asarray(one - other)
+        return float(np.abs(off, out=off).max(initial=0.0))
 
 
 def measure_distance(value: Array, exact: Array) -> float:
@@ -116,11 +117,16 @@ def measure_distance(value: Array, exact: Array) -> float:
 
 def bound_of(mine: Array, wanted: Array, off: Off) -> Array:
     """Return how far another implementation may be from what a rank has: both are off alike."""
+    if mine.shape != wanted.shape:
+        return np.broadcast_to(np.add(off, 0.0), mine.shape)
+    # all steps go into one array: a weight may have a million elements
     with np.errstate(all="ignore"):
-        here = np.abs(mine - wanted) if mine.shape == wanted.shape else np.zeros(())
-        # `fmax` leaves 0 of a NaN
-        bound: Array = off + np.fmax(np.minimum(here, off), 0.0)
-        return bound if bound.shape == mine.shape else np.broadcast_to(bound, mine.shape)
+        apart = mine - wanted
+        bound = np.asarray(apart, np.result_type(apart, off))
+        np.minimum(np.abs(bound, out=bound), off, out=bound)
+        np.fmax(bound, 0.0, out=bound)  # leaves 0 of a NaN
+        bound += off
+        return bound[()]
 
 
 def unequal(mine: Array, wanted: Array, most: Off) -> str | None:
@@ -130,7 +136,8 @@ def unequal(mine: Array, wanted: Array, most: Off) -> str | None:
     if not mine.size:
         return None
     with np.errstate(all="ignore"):
-        off = np.abs(mine.astype(np.float64) - wanted)
+        off = np.array(mine, np.float64)
+        np.abs(np.subtract(off, wanted, out=off), out=off)
         if bool((off <= most).all()):
             return None
         agree = (off <= most) | (np.isnan(mine) & np.isnan(wanted)) | (mine == wanted)
