@@ -20,7 +20,12 @@ from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.left_out import find_sizing, list_collators
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
-from torch_scenarios.record.evidence.reasons.value_source import find_argument_of, trace_value
+from torch_scenarios.record.evidence.reasons.value_source import (
+    HASHES_DIFFER,
+    find_argument_of,
+    find_hash,
+    trace_value,
+)
 from torch_scenarios.record.evidence.script import OF_RANK, Script, has_line, name_of, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text, values_text
@@ -49,8 +54,8 @@ def find_argument(
         words = f"the root is `{text}`"
         if set_at:
             words += f", which is set by `{source.text(set_at)}` ({place})"
-            if "hash(" in source.text(set_at):
-                words += ": the hash of a string is another one in each process"
+            if find_hash(source, set_at) is not None:
+                words += f": {HASHES_DIFFER}"
         fix = (
             f"let `{text}` ({place}) be the same rank of the world on all ranks; "
             "`dist.get_global_rank(group, 0)` is the first of a group."

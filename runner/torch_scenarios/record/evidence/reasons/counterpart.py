@@ -47,6 +47,7 @@ from torch_scenarios.record.evidence.reasons.message_order import find_other_ord
 from torch_scenarios.record.evidence.reasons.other_group import find_group_apart
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
+from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import has_line, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
@@ -277,10 +278,6 @@ def _explain_buffers(
     return Clause(words), fix
 
 
-#: a call of Python's own `hash`, whose answer for a string each process begins anew
-_HASHES = re.compile(r"(?<![\w.])hash\(")
-
-
 def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return what a tag is counted by, where ranks do not come as often to what counts it."""
     parted = DecidedParting(
@@ -295,14 +292,11 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         tag = source.argument(line, {"tag"}, _TAGS) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
-        hashed = [e for e in source.traces(tag, line) if _HASHES.search(e[0].text(e[1]))]
-        if hashed or _HASHES.search(ast.unparse(tag)):
-            script, at = hashed[0] if hashed else (source, line)
-            place = short(((script.file, at, ""),), folder)
-            words = (
-                f"the tag is `{ast.unparse(tag)}`, by `{script.text(at)}` ({place}): the hash of "
-            )
-            words += "a string is another one in each process"
+        lines = (*source.traces(tag, line), (source, line))
+        for script, hashed in filter(None, (find_hash(*each) for each in lines)):
+            place = short(((script.file, hashed.lineno, ""),), folder)
+            words = f"the tag is `{ast.unparse(tag)}`, by `{script.text(hashed.lineno)}` ({place})"
+            words += f": {HASHES_DIFFER}"
             fix = f"number what is sent ({place}) by a table that both ends have, or `zlib.crc32`."
             return Clause(words), fix
         set_at = source.assignment(tag, line, in_parts=True)

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns, short
+from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
 from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
 
 #: how it is said that a sampler of the script's own ends its batches by what is in them
@@ -63,7 +64,10 @@ def tell_left_out(
     for script, number in places[:1]:
         place = short(((script.file, number, ""),), parted.folder)
         words = f"items are left out by `{script.text(number)}` ({place})"
-        return words + _tell_hash(script, number, parted.folder), fix
+        for source, hashed in filter(None, [find_hash(script, number)]):
+            place = short(((source.file, hashed.lineno, ""),), parted.folder)
+            words += f", which goes by `{ast.unparse(hashed)}` ({place}): {HASHES_DIFFER}"
+        return words, fix
     return "", ""
 
 
@@ -115,25 +119,6 @@ def find_sizing(source: Script, function: ast.FunctionDef) -> int:
         if isinstance(each, ast.Call) and name_of(each.func) in _LARGEST
     )
     return next(filters, 0) or next(sized, 0)
-
-
-def _tell_hash(source: Script, line: int, folder: str) -> str:
-    """Say that a line, or a function that it calls, goes by a hash that is each process's own."""
-    for call in source.calls(line):
-        script, value = source.returned(call) or (source, call)
-        hashes = [
-            each
-            for each in ast.walk(value)
-            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
-            if each.func.id == "hash"
-        ]
-        for each in hashes[:1]:
-            place = short(((script.file, each.lineno, ""),), folder)
-            return (
-                f", which goes by `{ast.unparse(each)}` ({place}): unless PYTHONHASHSEED is set, "
-                "the hash of a string is another one in each process"
-            )
-    return ""
 
 
 def _ends_batch(node: ast.If | ast.IfExp | None) -> bool:

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 
+#: why ranks do not agree on what is made of a string's hash
+HASHES_DIFFER = "unless PYTHONHASHSEED is set, the hash of a string is another one in each process"
+
 #: lines that are followed at most
 MOST_FOLLOWED = 16
 
@@ -44,6 +47,20 @@ def trace_value(frames: Frames, value: ast.expr) -> list[tuple[Script, int]]:
             if passed is not None:
                 waiting.append((depth + 1, passed, frames[depth + 1][1]))
     return [(source, at) for (_, at), source in found.items()]
+
+
+def find_hash(source: Script, line: int) -> tuple[Script, ast.Call] | None:
+    """Return the call of Python's own `hash` in a line, or in a function that the line calls."""
+    for call in source.calls(line):
+        script, value = source.returned(call) or (source, call)
+        for each in ast.walk(value):
+            if (
+                isinstance(each, ast.Call)
+                and isinstance(each.func, ast.Name)
+                and each.func.id == "hash"
+            ):
+                return script, each
+    return None
 
 
 def _list_names(source: Script, read: ast.expr, line: int) -> Iterator[str]:
