@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeGuard
+
+from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
@@ -221,69 +223,123 @@ def find_caller(parted: DecidedParting) -> Reason | None:
     for ranks, frames in sides:
         others = [each for _, each in parted.parting.sides if each != frames]
         known = {(file, line) for other in others for file, line, _ in other}
-        file, line, text = next((each for each in frames[::-1] if each[:2] not in known), frames[0])
-        if (file, line, text) == frames[0] or not others:
-            continue
-        file, line, text = _find_near(parted, ranks, frames, known) or (file, line, text)
-        place = short(((file, line, ""),), parted.folder)
-        verb = "communicates" if len(ranks) == 1 else "communicate"
-        words = f"{ranks_text(ranks)} alone {verb} under `{text.strip()}` ({place})"
-        if _LOGS.search(text):
-            words += ": a logger formats its arguments where its level lets the message through"
-            fix = f"take the value on every rank before {place}, and log that."
-        elif _SCALES.search(text):
-            words += ": a GradScaler leaves the step out where a gradient of its rank is not finite"
-            fix = (
-                f"let the ranks agree on that before {place} (an `all_reduce` of `found_inf`, as "
-                "FSDP's ShardedGradScaler does), or communicate outside of the optimizer's step."
-            )
-        elif (cached := _find_cached(frames)) is not None:
-            name, where = cached
-            at = short((where,), parted.folder)
-            words += (
-                f": the answers of `{name}` ({at}) are cached, and it communicates where its "
-                "arguments are new on the rank"
-            )
-            fix = f"communicate outside of `{name}` ({at}), whose cache each rank has for itself."
-        elif (switched := _find_switched(frames)) is not None:
-            name, source, lines = switched
-            shown = ", ".join(
-                f"`{source.text(at)}` ({short(((source.file, at, ''),), parted.folder)})"
-                for at in lines
-            )
-            words += (
-                f": autograd runs `{name}.backward` where the input of `{name}` needs a gradient"
-                + (f", which {shown} decides" if shown else "")
-            )
-            fix = f"let the input of `{name}` need a gradient on every rank or on none" + (
-                f" ({shown})." if shown else "."
-            )
-        elif left := _find_left(parted, ranks, (file, line)):
-            has = "has" if len(left) == 1 else "have"
-            words = (
-                f"{ranks_text(left)} {has} left `{text.strip()}` ({place}), in which "
-                f"{ranks_text(ranks)} still {verb}"
-            )
-            fix = (
-                f"let all ranks leave {place} in the same turn: agree first on what ends it there "
-                "(an `all_reduce`), such as a score that each rank has for its own rows."
-            )
-            is_generated = _GENERATES.search(text) is not None
-            if ends := [] if is_generated else _list_ends(file):
-                shown = ", ".join(
-                    f"`{source.text(at)}` ({short(((source.file, at, ''),), parted.folder)})"
-                    for source, at in ends
-                )
-                words += f"; what may end it: {shown}"
-            if is_generated:
-                fix = (
-                    f"pass `synced_gpus=True` at {place}, or let every rank make as many tokens: "
-                    "each forward pass of a sharded model gathers its weights on all ranks."
-                )
-        else:
-            fix = f"let every rank of the group make the calls under {place}, or none."
-        return Clause(words), fix
+        at = next((each for each in frames[::-1] if each[:2] not in known), frames[0])
+        if at != frames[0] and others:
+            at = _find_near(parted, ranks, frames, known) or at
+            return _SoleCaller(parted=parted, ranks=tuple(ranks), frames=frames, at=at).tell()
     return None
+
+
+class _SoleCaller(Struct, frozen=True, kw_only=True):
+    """Some ranks under a line in which the others do not communicate: why, and what mends it.
+
+        rank 0   log.debug("%s", evaluate())    whose level is another one there
+        rank 1   log.debug("%s", evaluate())    `evaluate`, which communicates, is not called
+
+    Each way to come there that is known has its method, and the first that fits tells it.
+    """
+
+    parted: DecidedParting
+    ranks: tuple[int, ...]
+    frames: Frames
+    at: tuple[str, int, str]
+
+    @property
+    def place(self) -> str:
+        """The place of the line."""
+        return short((self.at,), self.parted.folder)
+
+    @property
+    def verb(self) -> str:
+        """What these ranks do there."""
+        return "communicates" if len(self.ranks) == 1 else "communicate"
+
+    @property
+    def words(self) -> str:
+        """That these ranks alone do it."""
+        where = f"`{self.at[2].strip()}` ({self.place})"
+        return f"{ranks_text(self.ranks)} alone {self.verb} under {where}"
+
+    def tell(self) -> Reason:
+        """Return why they do, where it is known."""
+        ways = (self._tell_logger, self._tell_scaler, self._tell_cache, self._tell_switch)
+        fix = f"let every rank of the group make the calls under {self.place}, or none."
+        words, fix = next(
+            (found for way in (*ways, self._tell_end) if (found := way()) is not None),
+            (self.words, fix),
+        )
+        return Clause(words), fix
+
+    def _tell_logger(self) -> tuple[str, str] | None:
+        if not _LOGS.search(self.at[2]):
+            return None
+        why = "a logger formats its arguments where its level lets the message through"
+        return (
+            f"{self.words}: {why}",
+            f"take the value on every rank before {self.place}, and log that.",
+        )
+
+    def _tell_scaler(self) -> tuple[str, str] | None:
+        if not _SCALES.search(self.at[2]):
+            return None
+        why = "a GradScaler leaves the step out where a gradient of its rank is not finite"
+        fix = (
+            f"let the ranks agree on that before {self.place} (an `all_reduce` of `found_inf`, as "
+            "FSDP's ShardedGradScaler does), or communicate outside of the optimizer's step."
+        )
+        return f"{self.words}: {why}", fix
+
+    def _tell_cache(self) -> tuple[str, str] | None:
+        """Tell that a function around the call is not called again for arguments that it knows."""
+        cached = _find_cached(self.frames)
+        if cached is None:
+            return None
+        name, at = f"`{cached[0]}`", short((cached[1],), self.parted.folder)
+        why = f"the answers of {name} ({at}) are cached, and it communicates where its arguments"
+        fix = f"communicate outside of {name} ({at}), whose cache each rank has for itself."
+        return f"{self.words}: {why} are new on the rank", fix
+
+    def _tell_switch(self) -> tuple[str, str] | None:
+        """Tell that autograd goes back through a function only where its input asks for it."""
+        switched = _find_switched(self.frames)
+        if switched is None:
+            return None
+        name, source, lines = switched
+        shown = self._show((source, at) for at in lines)
+        why = f"autograd runs `{name}.backward` where the input of `{name}` needs a gradient"
+        why += f", which {shown} decides" if shown else ""
+        fix = f"let the input of `{name}` need a gradient on every rank or on none"
+        return f"{self.words}: {why}", fix + (f" ({shown})." if shown else ".")
+
+    def _tell_end(self) -> tuple[str, str] | None:
+        """Tell that the other ranks have left a loop of a framework, and what may end it."""
+        left = _find_left(self.parted, self.ranks, self.at[:2])
+        if not left:
+            return None
+        (file, _, text), place = self.at, self.place
+        words = (
+            f"{ranks_text(left)} {'has' if len(left) == 1 else 'have'} left `{text.strip()}` "
+            f"({place}), in which {ranks_text(self.ranks)} still {self.verb}"
+        )
+        if _GENERATES.search(text):
+            fix = (
+                f"pass `synced_gpus=True` at {place}, or let every rank make as many tokens: "
+                "each forward pass of a sharded model gathers its weights on all ranks."
+            )
+            return words, fix
+        ends = self._show(_list_ends(file))
+        fix = (
+            f"let all ranks leave {place} in the same turn: agree first on what ends it there "
+            "(an `all_reduce`), such as a score that each rank has for its own rows."
+        )
+        return f"{words}; what may end it: {ends}" if ends else words, fix
+
+    def _show(self, lines: Iterable[tuple[Script, int]]) -> str:
+        folder = self.parted.folder
+        return ", ".join(
+            f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})"
+            for source, at in lines
+        )
 
 
 def _find_switched(frames: Frames) -> tuple[str, Script, list[int]] | None:
