@@ -466,6 +466,75 @@ FINAL_EXPECT: dict[str, Schema] = {
 }
 
 
+def _count_parts() -> dict[str, Schema]:
+    """Return the parts of what a program costs on any machine: numbers, and bounds of them."""
+    return {
+        "amount": {
+            "description": "A number, an expression over parameters, or bounds.",
+            **choose_case(
+                (
+                    MAPPING,
+                    close(
+                        {"min": ref("count_of"), "max": ref("count_of")},
+                        title="`{min: 3, max: 5}`",
+                        minProperties=1,
+                    ),
+                ),
+                otherwise=ref("count_of"),
+            ),
+        },
+        "count_of": kind("number", "string", title="a number or an expression", minimum=0),
+        "cost": close(
+            {
+                "rounds": ref("amount", description="The longest chain of messages."),
+                "messages": ref("amount", description="How many messages there are."),
+                "sent": {
+                    "description": "The most bytes that one rank sends, or those of each rank.",
+                    **choose_case(
+                        (require_any("min", "max"), ref("amount")),
+                        (MAPPING, describe_per_rank(ref("amount"))),
+                        otherwise=ref("amount"),
+                    ),
+                },
+                "time": close(
+                    {
+                        "min": ref("duration"),
+                        "max": ref("duration"),
+                        "on": {"description": "The name of a topology.", **TEXT},
+                    },
+                    description="A forecast of time on a topology.",
+                    title="`{max: 60us, on: TOPOLOGY}`",
+                    required=["on"],
+                    minProperties=2,
+                ),
+            },
+            description="What the program costs on any machine: its structure.",
+            title='`{rounds: "2 * (n - 1)"}`',
+            minProperties=1,
+            examples=[{"rounds": "2 * (n - 1)", "messages": "2 * n * (n - 1)"}],
+        ),
+    }
+
+
+def _time_parts() -> dict[str, Schema]:
+    """Return the parts of when a step is done."""
+    return {
+        "elapsed": {
+            "description": "Seconds since the scenario began, on that rank.",
+            **choose_case(
+                ({**MAPPING, "additionalProperties": {"not": MAPPING}}, ref("bounds")),
+                (MAPPING, describe_per_rank(ref("bounds"))),
+                otherwise=kind("object", title="`{min: 0.3s, max: 2s}`"),
+            ),
+        },
+        "bounds": close(
+            {"min": ref("bound"), "max": ref("bound")},
+            **{"x-is": "bounds", "title": "`{min: 0.3s, max: 2s}`"},
+        ),
+        "bound": {"x-is": "bound", "not": {"type": "null"}, **ref("seconds")},
+    }
+
+
 def expectations() -> dict[str, Schema]:
     """Return the parts of what `expect` says, beside a step and at the end.
 
@@ -519,63 +588,8 @@ def expectations() -> dict[str, Schema]:
             ),
         },
         "expected_long_form": close({**LOCAL, **LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
-        "amount": {
-            "description": "A number, an expression over parameters, or bounds.",
-            **choose_case(
-                (
-                    MAPPING,
-                    close(
-                        {"min": ref("count_of"), "max": ref("count_of")},
-                        title="`{min: 3, max: 5}`",
-                        minProperties=1,
-                    ),
-                ),
-                otherwise=ref("count_of"),
-            ),
-        },
-        "count_of": kind("number", "string", title="a number or an expression", minimum=0),
-        "cost": close(
-            {
-                "rounds": ref("amount", description="The longest chain of messages."),
-                "messages": ref("amount", description="How many messages there are."),
-                "sent": {
-                    "description": "The most bytes that one rank sends, or those of each rank.",
-                    **choose_case(
-                        (require_any("min", "max"), ref("amount")),
-                        (MAPPING, describe_per_rank(ref("amount"))),
-                        otherwise=ref("amount"),
-                    ),
-                },
-                "time": close(
-                    {
-                        "min": ref("duration"),
-                        "max": ref("duration"),
-                        "on": {"description": "The name of a topology.", **TEXT},
-                    },
-                    description="A forecast of time on a topology.",
-                    title="`{max: 60us, on: TOPOLOGY}`",
-                    required=["on"],
-                    minProperties=2,
-                ),
-            },
-            description="What the program costs on any machine: its structure.",
-            title='`{rounds: "2 * (n - 1)"}`',
-            minProperties=1,
-            examples=[{"rounds": "2 * (n - 1)", "messages": "2 * n * (n - 1)"}],
-        ),
-        "elapsed": {
-            "description": "Seconds since the scenario began, on that rank.",
-            **choose_case(
-                ({**MAPPING, "additionalProperties": {"not": MAPPING}}, ref("bounds")),
-                (MAPPING, describe_per_rank(ref("bounds"))),
-                otherwise=kind("object", title="`{min: 0.3s, max: 2s}`"),
-            ),
-        },
-        "bounds": close(
-            {"min": ref("bound"), "max": ref("bound")},
-            **{"x-is": "bounds", "title": "`{min: 0.3s, max: 2s}`"},
-        ),
-        "bound": {"x-is": "bound", "not": {"type": "null"}, **ref("seconds")},
+        **_count_parts(),
+        **_time_parts(),
         "raises": {
             "description": "What the step raises on the ranks that take it; `none` is nothing.",
             **choose_case((of_kinds, spec), (MAPPING, describe_per_rank(spec)), otherwise=spec),
