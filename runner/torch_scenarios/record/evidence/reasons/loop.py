@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     DecidedParting,
@@ -92,14 +94,11 @@ def _tell_longer(
 ) -> Reason:
     """Return that a loop has more turns on some ranks, with what sets them, and what mends it."""
     (text, line, file), (call, where) = loop, made
-    place = short(((file, line, ""),), parted.folder)
-    is_backward = call.maker in {Maker.BACKWARD, Maker.CPP}
     what = "backward passes" if call.maker == Maker.BACKWARD else f"calls of {where}"
-    what = "turns" if is_outer else what
     before, decided = _tell_before(parted, file, line)
-    is_set_there = decided is not None and _is_set_under(decided, (file, line))
+    setter = decided if decided is not None and _is_set_under(decided, (file, line)) else None
     origin = _origin_of_loop(text, line, file, parted.folder)
-    origin = origin.partition(_DEPENDS)[0] if is_set_there else origin
+    origin = origin if setter is None else origin.partition(_DEPENDS)[0]
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
     shown = re.findall(r"`([^`]+)`", held)[-1:]
@@ -107,57 +106,112 @@ def _tell_longer(
     has_reason = bool(chosen or before)
     left_out, kept = ("", "") if has_reason else tell_left_out(parted, (file, line), counts)
     has_option = bool(_BATCHES.search(text)) and not left_out.startswith(BATCH_ENDS)
-    option, without = _find_uneven_option(parted) if has_option else ("", "")
-    held = "" if option and not chosen else held
-    words = f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
-    words += list_times(counts) + origin
-    words += f"; before it, {before}" if before else ""
-    words += f"; {held}" if held else ""
-    words += f"; {left_out}" if left_out else ""
-    fix = _advise(text, (file, line), place, is_backward=is_backward)
-    fix = kept or fix
-    if _BY_NODE.search(origin):
-        fix = (
-            f"give every rank the same number of turns of the loop at {place}: whole files are "
-            "dealt to the ranks there, and these hold other numbers of rows. Write as many rows to "
-            "each, end each epoch after as many batches as all ranks have (`with_epoch` of "
-            f"webdataset), or agree on that first{_JOINED * is_backward}."
+    option = _find_uneven_option(parted) if has_option else ("", "")
+    longer = _LongerLoop(
+        text=text,
+        at=(file, line),
+        folder=parted.folder,
+        is_backward=call.maker in {Maker.BACKWARD, Maker.CPP},
+        origin=origin,
+        before=before,
+        setter="" if setter is None else f"`{setter.text}` ({parted.place(setter)})",
+        held="" if option[0] and not chosen else held,
+        chosen=chosen,
+        left_out=(left_out, kept),
+        evened=_tell_evened((file, line), parted.folder) or ("", ""),
+        option=option,
+    )
+    times = f"{'turns' if is_outer else what}: {list_times(counts)}"
+    return Clause(longer.tell(times)), longer.advise()
+
+
+class _LongerLoop(Struct, frozen=True, kw_only=True):
+    """A loop that has more turns on some ranks: all that is known of why, each part or "".
+
+    `origin` is what it goes through, `before` the `if` that ranks take otherwise before it,
+    `setter` the one among these that sets what it goes through, `held` what that holds on each rank
+    and `chosen` what chooses it. Of items that are `left_out`, of what deals them `evened`, and of
+    an `option` by which batches are uneven, the second part is what mends it.
+    """
+
+    text: str
+    at: tuple[str, int]
+    folder: str
+    is_backward: bool
+    origin: str
+    before: str
+    setter: str
+    held: str
+    chosen: str
+    left_out: tuple[str, str]
+    evened: tuple[str, str]
+    option: tuple[str, str]
+
+    @property
+    def place(self) -> str:
+        """The place of the loop."""
+        return short(((*self.at, ""),), self.folder)
+
+    def tell(self, times: str) -> str:
+        """Return that ranks have other numbers of turns, and all that is known of why."""
+        more = (
+            f"before it, {self.before}" if self.before else "",
+            self.held,
+            self.left_out[0],
+            self.evened[0],
+            f"{self.option[0]} leaves the numbers of batches as they are" if self.option[0] else "",
         )
-    if evened := _tell_evened((file, line), parted.folder):
-        words += f"; {evened[0]}"
-        fix = f"{evened[1]}. Or {fix}"
-    if option:
-        words += f"; {option} leaves the numbers of batches as they are"
-        fix = f"leave out {option}: without it {without}. Or {fix}"
-    if chosen:
-        filled = held.partition("` ")[0].strip("`")
-        fix = f"let all ranks take {chosen} the same way, or send what it sets from one to all."
-    elif decided is not None and is_set_there:
-        fix = (
-            f"let all ranks take `{decided.text}` ({parted.place(decided)}) the same way, or send "
-            f"what it sets from one to all before the loop at {place}."
+        words = f"the loop `{self.text}` ({self.place}) has more turns on some ranks; {times}"
+        return "; ".join([words + self.origin, *filter(None, more)])
+
+    def advise(self) -> str:
+        """Return what mends it, the first that fits."""
+        place = self.place
+        if self.chosen and self.text.startswith("for "):
+            filled = self.held.partition("` ")[0].strip("`")
+            return f"put the same into `{filled}` on every rank: take {self.chosen} alike."
+        is_counted = " in range(" in self.text and (_DEPENDS in self.origin or self.held)
+        if is_counted and not self.left_out[0] and not self.setter:
+            after = self.origin.partition(f"{_DEPENDS} ")[2]
+            behind = after or self.held.partition(" comes from ")[2]
+            behind = behind.split(", and that from ")[0]
+            return (
+                f"give every rank the same number of turns of the loop at {place}: let {behind} "
+                "give the same on all ranks, or agree on one number first (an `all_reduce` with "
+                "`op=min`)."
+            )
+        if self.before and not self.setter:
+            return f"let all ranks take that `if` the same way, and {self._advise_choice()}"
+        drawn = _DRAWN_BY.search(self.held)
+        if drawn is not None:
+            return (
+                f"let all ranks draw the same there (`{drawn[1]}`, {drawn[2]}): seed it with one "
+                "number on all of them, or let one rank draw and send it; each of them needs the "
+                f"same number of turns of the loop at {place}."
+            )
+        return self._advise_choice()
+
+    def _advise_choice(self) -> str:
+        """Return what makes ranks choose alike; of what they do not choose, what evens turns."""
+        sends = "the same way, or send what it sets from one to all"
+        if self.chosen:
+            return f"let all ranks take {self.chosen} {sends}."
+        if self.setter:
+            return f"let all ranks take {self.setter} {sends} before the loop at {self.place}."
+        fix = self.left_out[1] or _advise(
+            self.text, self.at, self.place, is_backward=self.is_backward
         )
-    if chosen and text.startswith("for "):
-        fix = f"put the same into `{filled}` on every rank: take {chosen} alike."
-    elif (
-        not left_out and not is_set_there and " in range(" in text and (_DEPENDS in origin or held)
-    ):
-        behind = (origin.partition(f"{_DEPENDS} ")[2] or held.partition(" comes from ")[2]).split(
-            ", and that from "
-        )[0]
-        fix = (
-            f"give every rank the same number of turns of the loop at {place}: let {behind} give "
-            "the same on all ranks, or agree on one number first (an `all_reduce` with `op=min`)."
-        )
-    elif before and not is_set_there:
-        fix = f"let all ranks take that `if` the same way, and {fix}"
-    elif drawn := _DRAWN_BY.search(held):
-        fix = (
-            f"let all ranks draw the same there (`{drawn[1]}`, {drawn[2]}): seed it with one "
-            "number on all of them, or let one rank draw and send it; each of them needs the same "
-            f"number of turns of the loop at {place}."
-        )
-    return Clause(words), fix
+        if _BY_NODE.search(self.origin):
+            fix = (
+                f"give every rank the same number of turns of the loop at {self.place}: whole "
+                "files are dealt to the ranks there, and these hold other numbers of rows. Write "
+                "as many rows to each, end each epoch after as many batches as all ranks have "
+                "(`with_epoch` of webdataset), or agree on that first"
+                f"{_JOINED * self.is_backward}."
+            )
+        fix = f"{self.evened[1]}. Or {fix}" if self.evened[0] else fix
+        option, without = self.option
+        return f"leave out {option}: without it {without}. Or {fix}" if option else fix
 
 
 #: options that are False where ranks may have other numbers of batches, and what they would do
