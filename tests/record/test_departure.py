@@ -569,6 +569,50 @@ def test_a_rank_that_waits_outside_of_calls_has_the_way_out_that_it_took_alone(
     assert "rank 1 alone takes the `continue`:4 under `if isnan(x)` (train.py:3)" in lines
 
 
+LEAVES_LOOP = """\
+def epoch(items):
+    for done, x in enumerate(items):
+        step(x)
+        if done >= 4:
+            break
+    items.close()
+
+
+epoch(items)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [(6, False), (3, True)])
+def test_how_a_rank_has_left_a_loop_behind_it_is_not_taken_from_what_it_wrote_before(
+    tmp_path: Path, line: int, *, is_told: bool
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LEAVES_LOOP, encoding="utf-8")
+    place = ScriptPlace(frames=((str(file), 3, "step(x)"),))
+    ends = Decision(kind="if", file=str(file), line=4, text="if done >= 4")
+    records = {}
+    for rank in (0, 1):
+        items = [
+            RecordedCall(
+                number=at, operation="all_reduce", group=(0, 1), group_name="0", place=place
+            )
+            for at in range(4 - rank)
+        ]
+        ways = [BranchTaken(before=at, decision=ends, no=1) for at in (1, 2)]
+        ways += [BranchTaken(before=3, decision=ends, yes=1)] * (1 - rank)
+        if rank == 0:
+            meets = ScriptPlace(frames=((str(file), 10, "dist.barrier()"),))
+            items[-1] = replace(items[-1], operation="barrier", place=meets)
+        records[rank] = RankRecord(
+            rank=rank, world_size=2, inside=rank == 0, items=items, ways=ways
+        )
+    stacks = {1: stack((f"{LIB}/threading.py", 1119, "join"), (str(file), line, "epoch"))}
+    lines = explain_idle(records, stacks, {}, str(tmp_path))
+    words = "rank 0 alone takes the `break`:5 under `if done >= 4` (train.py:4)"
+    assert (words in lines) is is_told
+
+
 def test_a_rank_writes_what_it_has_decided_before_it_waits_in_a_call_of_ray(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,7 +28,7 @@ from torch_scenarios.record.evidence.reasons.lost_wakeup import explain_lost_wak
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import find_one_call, script_at
+from torch_scenarios.record.evidence.script import end_of, find_one_call, script_at
 from torch_scenarios.record.evidence.stack import (
     StackFrame,
     has_all_threads,
@@ -324,8 +324,13 @@ def _explain_staying(
     return lines
 
 
-def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> list[str]:
-    """Return by which way out a rank alone has come where it is, while others wait in calls."""
+def _tell_way_out(
+    rank: int, records: Mapping[int, RankRecord], folder: str, frames: Frames = ()
+) -> list[str]:
+    """Return by which way out a rank alone has come where it is, while others wait in calls.
+
+    `frames` are where it is. How it has left a loop that is behind it there is in its memory alone.
+    """
     calls = {
         other: last
         for other, record in records.items()
@@ -333,10 +338,32 @@ def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> 
         if other != rank and record.inside and isinstance(last, RecordedCall | BlockingCall)
     }
     parted = DecidedParting(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
-    always = parted.tallies(whole=True) if calls else {}
+    always = {
+        decision: own
+        for decision, own in (parted.tallies(whole=True) if calls else {}).items()
+        if own[rank].yes or not _has_left_loop(frames, decision)
+    }
     reason = find_way_out(parted, always, None, has_returned=False)
     reason = reason or find_way_out(parted, always, None)
     return [reason[0].words] if reason is not None else []
+
+
+def _has_left_loop(frames: Frames, decision: Decision) -> bool:
+    """Whether a function on a stack is behind the loop that a decision is in."""
+    source = script_at(decision.file)
+    loops = (
+        node
+        for node, part in (source.find_statements(decision.line) if source is not None else ())
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While) and part == "body"
+    )
+    loop = next(loops, None)
+    if source is None or loop is None:
+        return False
+    own = source.scope(decision.line)
+    return any(
+        file == decision.file and line > end_of(loop) and source.scope(line) is own
+        for file, line, _ in frames
+    )
 
 
 def _explain_unset(records: Mapping[int, RankRecord], folder: str) -> list[str]:
@@ -723,7 +750,7 @@ def _explain_outside(
         words
         for rank in [*places][:1]
         if rank in records
-        for words in _tell_way_out(rank, records, folder)
+        for words in _tell_way_out(rank, records, folder, places[rank])
     ]
     return [*apart, *find_polls(places, records, folder)]
 
