@@ -1330,9 +1330,11 @@ def _find_places(error: BaseException) -> list[list[Any]]:
 
     What another process wrote of it comes before the line that raises it again here.
     """
+    through = [error, *filter(None, [_find_end_within(error)])]
     places = [
         [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
-        for frame in traceback.extract_tb(error.__traceback__)
+        for each in through
+        for frame in traceback.extract_tb(each.__traceback__)
         if not is_foreign(frame.filename)
     ]
     texts = (_trace_of(each) for each in (error.__cause__, error) if each is not None)
@@ -1343,6 +1345,16 @@ def _find_places(error: BaseException) -> list[list[Any]]:
         if not is_foreign(file)
     ]
     return [*elsewhere[::-1], *places[::-1]][:FRAMES]
+
+
+def _find_end_within(error: BaseException) -> BaseException | None:
+    """Return the end of an iterator that a generator has met in itself; None for other errors.
+
+    Python raises RuntimeError in its place, whose traceback begins outside of the generator.
+    """
+    cause = error.__cause__
+    is_end = isinstance(cause, StopIteration | StopAsyncIteration)
+    return cause if is_end and isinstance(error, RuntimeError) else None
 
 
 def _list_frames(frame: Any) -> list[list[Any]]:
