@@ -605,7 +605,7 @@ def test_how_a_rank_has_left_a_loop_behind_it_is_not_taken_from_what_it_wrote_be
             meets = ScriptPlace(frames=((str(file), 10, "dist.barrier()"),))
             items[-1] = replace(items[-1], operation="barrier", place=meets)
         records[rank] = RankRecord(
-            rank=rank, world_size=2, inside=rank == 0, items=items, ways=ways
+            rank=rank, world_size=2, inside=rank == 0, items=[*items], ways=ways
         )
     stacks = {1: stack((f"{LIB}/threading.py", 1119, "join"), (str(file), line, "epoch"))}
     lines = explain_idle(records, stacks, {}, str(tmp_path))

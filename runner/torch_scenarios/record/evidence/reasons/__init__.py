@@ -46,6 +46,7 @@ from torch_scenarios.record.evidence.reasons.branch import (
     find_asking_branch,
     find_branch,
 )
+from torch_scenarios.record.evidence.reasons.callback import find_callback
 from torch_scenarios.record.evidence.reasons.caller import (
     find_anew,
     find_answer,
@@ -653,6 +654,7 @@ def _list_before_branches(parted: DecidedParting) -> Iterator[Reason | None]:
     yield find_turn(parted)
     yield find_anew(parted)
     yield find_registered(parted)
+    yield find_callback(parted)
     yield find_other_count(parted)
     yield find_made_alone(parted)
     yield find_set(parted)
