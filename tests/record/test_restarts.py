@@ -60,6 +60,17 @@ def test_a_script_that_asks_for_its_restarts_is_judged_by_the_second_start(
     assert ("`for epoch in range(start, 3)` (train.py:9)" in ran.output) is (code == 1)
 
 
+def test_fake_ranks_write_no_more_before_a_restart_than_real_ones(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = write(tmp_path, "done{dist.get_rank()}", "TORCHELASTIC_RESTART_COUNT")
+    text = script.read_text(encoding="utf-8").replace("if dist.get_rank() == 0:", "if True:")
+    script.write_text(text, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert ran.code == 0, ran.output + ran.errors
+    assert "all ranks were started once more, as by `torchrun --max-restarts 1`" in ran.output
+
+
 def test_the_error_of_any_other_script_is_the_verdict(recording: Recording, tmp_path: Path) -> None:
     ran = recording.record(write(tmp_path, "done", "RETRIES"), "-n", "2", "--fake")
     assert ran.code == 1

@@ -180,6 +180,7 @@ def record(
     raised = _find_restart(found) if order.fake and not order.restarts else ""
     if not raised:
         return found
+    _run_first_start(replace(order, meets=True), notice, start, limits)
     again = _record_once(replace(order, restarts=1), notice, start, limits)
     line = (
         f"{raised}, and the script asks for {_RESTARTS}: all ranks were started once more, as by "
@@ -205,6 +206,18 @@ def _find_restart(found: RecordedRun) -> str:
         if record.error is not None and asks:
             return f"rank {rank} raised at {record.raised_at.short(found.home)}"
     return ""
+
+
+def _run_first_start(
+    order: RunOrder, notice: Callable[[str], None], start: Launcher | None, limits: Limits
+) -> None:
+    """Run a first start once more, so that its ranks write what real ones do before an error.
+
+    A fake rank that waits for none of the others goes past the error of one of them, and writes
+    snapshots of steps that no real rank would come to.
+    """
+    prepare(order.folder)
+    run(order, Questions(order, order.folder / "scenario.yaml", limits), notice, start)
 
 
 def _record_once(

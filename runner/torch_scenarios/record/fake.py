@@ -122,7 +122,8 @@ class Exchange:
         self._dist: Any = torch.distributed
         self._recorder, self._mailbox = recorder, mailbox
         self._ranks = set(told["ranks"])
-        self._whole = len(told["ranks"]) == told["world_size"]
+        self._whole = len(self._ranks) == told["world_size"]
+        self._meets = bool(told.get("meets")) and self._whole
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._keys: dict[str, str] = {}
         self._number, self._is_awaited = -1, True
@@ -143,6 +144,8 @@ class Exchange:
         what the other one waits for.
         """
         self._number, self._is_awaited = number, is_awaited
+        if self._meets and name not in MESSAGES:
+            self._meet(group, "members", is_needed=True)
         if name == "monitored_barrier_":
             self._is_awaited = True
             self._meet(group, name)
@@ -169,18 +172,25 @@ class Exchange:
         boxed = work.boxed()
         return (result[0], boxed) if isinstance(result, tuple) else boxed
 
-    def _meet(self, group: Any, name: str) -> None:
-        """Wait at a barrier for the others, whose files may be read behind it; not for ever."""
-        if not self._whole or not self._is_awaited or group.size() > MOST_SCALAR_MEMBERS:
+    def _meet(self, group: Any, name: str, *, is_needed: bool = False) -> None:
+        """Wait at a barrier for the others, whose files may be read behind it; not for ever.
+
+        Where all of them are needed, a rank waits for ever once one of them never comes.
+        """
+        is_awaited = self._is_awaited or is_needed
+        if not self._whole or not is_awaited or group.size() > MOST_SCALAR_MEMBERS:
             return
         key, size = self._key(group), group.size()
         count = self._counts[key, name]
         self._counts[key, name] += 1
         me = self._dist.get_process_group_ranks(group).index(self._dist.get_rank())
         self._mailbox.put(f"{key}/{name}-{count}/{me}", b"")
-        with suppress(NeverError):
+        try:
             for at in range(size):
                 self._mailbox.first([f"{key}/{name}-{count}/{at}"])
+        except NeverError:
+            if is_needed:
+                self._stand()
 
     def _stand(self) -> None:
         """Stand in the call for ever: the record ends inside of it."""

@@ -127,6 +127,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     strike: Mapping[str, Any] = field(default_factory=dict)
     #: how often the ranks have been started before, as torchrun counts it
     restarts: int = 0
+    #: let a fake rank wait in each collective for all of its members, as a real one does
+    meets: bool = False
 
     @property
     def own_launcher(self) -> bool:
@@ -320,6 +322,7 @@ def _write_order(order: RunOrder) -> dict[str, Any]:
         "values": bool(order.values),
         "strike": dict(order.strike),
         "restarts": order.restarts,
+        "meets": order.meets,
     }
 
 
