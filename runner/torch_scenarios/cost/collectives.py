@@ -165,6 +165,8 @@ def _dissemination(ranks: Ranks, _size: float) -> Iterator[Stroke]:
 _PARTS: Mapping[str, Algorithm] = {"ring": _ring(1)}
 _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
 
+#: the tensor groups of a plan
+TENSOR_GROUP = "mesh.tensor"
 #: collectives that torch makes of NCCL's messages, in one batch
 _MESSAGES: Mapping[str, Algorithm] = {
     "all_to_all": _pairwise,
@@ -375,6 +377,7 @@ class CollectiveTimes:
         self._senders = {} if traffic is None else find_senders(traffic)
         self._network: Network | None = None
         self._known: dict[tuple[str, float, tuple[int, ...]], Timing] = {}
+        self._parts: dict[tuple[str, float, tuple[int, ...]], float] = {}
 
     @property
     def launch(self) -> float:
@@ -411,6 +414,28 @@ class CollectiveTimes:
                 found, interval=self._find_error(found, *asked[:2], members)
             )
         return self._known[asked]
+
+    def count_part(self, entry: Enter) -> float:
+        """Return the part of a GPU's SMs that a collective takes while it runs.
+
+        Each channel of NCCL is a thread block that keeps an SM. Messages are not counted, nor what
+        a tensor group exchanges while products run: that is the work of copy engines, as Megatron
+        and torch's async TP have it.
+        """
+        gpu, tuner = self.topology.gpu, self.topology.tuner
+        if gpu is None or not gpu.sms or tuner is None or entry.parts:
+            return 0.0
+        if len(entry.members) == 1 or entry.group == TENSOR_GROUP:
+            return 0.0
+        size = 0.0 if isnan(entry.size) else entry.size * self.scale
+        asked = (entry.name, size, entry.members)
+        if asked not in self._parts:
+            ranks = np.array(entry.members)
+            nodes = self.topology.node_count(ranks, self.world_size)
+            algorithm = self.of(entry).algorithm.partition(", ")[0]
+            own = self._cut_tuner(tuner, kind_of(entry.name), size, ranks)
+            self._parts[asked] = own.count_channels(algorithm, nodes, self._nics[0]) / gpu.sms
+        return self._parts[asked]
 
     def _find_error(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
         """Return how far off such times were, of this collective on such a machine.

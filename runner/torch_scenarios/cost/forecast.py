@@ -545,7 +545,8 @@ def forecast(
     )
     fewer = reduce_ranks(traffic, topology)
     played = traffic if fewer is None else fewer.traffic
-    found = replay(played, network, time_entry, scale, collectives.launch)
+    part = collectives.count_part if reckoned else None
+    found = replay(played, network, time_entry, scale, collectives.launch, part)
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _refuse_unused_algorithm(algorithm, taken, entered, collectives)
@@ -554,7 +555,7 @@ def forecast(
     made = _make_forecast(
         topology, network, found, timings, compared, only_collectives=only_collectives
     )
-    computing = _find_computing(played)
+    computing = _find_computing(played) + found.slowed
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
     made = replace(made, late=late, **times)
@@ -567,7 +568,7 @@ def forecast(
             replace(each, synchronizes=False) if isinstance(each, Pause) else each
             for each in played.entries
         ]
-        free = replay(ahead, network, time_entry, scale, collectives.launch).time
+        free = replay(ahead, network, time_entry, scale, collectives.launch, part).time
         made = replace(made, synchronize=(tuple(waits), free))
     return made if fewer is None else made.of_all(traffic, fewer, scale)
 

@@ -380,6 +380,16 @@ class Tuner(Struct, frozen=True):
         stages = FILL_BETWEEN if is_tree else FILL_IN_NODE
         return stages * size / (1000 * speed) / count + HAND_ON * count
 
+    def count_channels(self, algorithm: str, nodes: int, nics: int) -> int:
+        """Return how many channels an algorithm has, each of which takes an SM.
+
+        Between nodes NCCL has two for each NIC of a node at the most: on two p5 it logs 16 of the
+        24 that it has in a node ("16 coll channels, 16 nvls channels").
+        """
+        found = self._find_channels(algorithm)
+        count = found.count if found else 0
+        return min(count, 2 * nics) if nodes > 1 and nics else count
+
     # ------------------------------------------------------------------ ncclTopoTuneModel
 
     def _find_channels(self, algorithm: str) -> Channels | None:

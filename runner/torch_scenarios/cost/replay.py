@@ -23,12 +23,13 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from torch_scenarios.cost.topology import Network, Routes
@@ -49,6 +50,12 @@ START = -1
 
 #: the time of a collective: what ranks entered, and when the last one did -> microseconds
 Timed: TypeAlias = Callable[[Enter], float]
+#: the part of a GPU's SMs that a collective takes from kernels while it runs
+Taken: TypeAlias = Callable[[Enter], float]
+#: a collective that runs: from when until when, and what it takes
+Running: TypeAlias = tuple[float, float, float]
+#: what collectives leave of a GPU at the least
+LEAST_LEFT = 0.25
 
 #: why a message started no earlier
 BY_SENDER, BY_RECEIVER, BY_LINK = 0, 1, 2
@@ -153,13 +160,15 @@ class Replay(Struct, frozen=True, kw_only=True, dict=True):
     """The times of a program: when each rank is done, by which event, and all events.
 
     `ended` and `last` are `[W]`: microseconds, and the number of the event that a rank was done
-    with last (START: none). `idle` `[W]` is how long the stream of each waited for its host.
+    with last (START: none). `idle` `[W]` is how long the stream of each waited for its host, and
+    `slowed` `[W]` how much longer its kernels took for collectives that ran meanwhile.
     """
 
     ended: NDArray[np.float64]
     last: NDArray[np.int64]
     events: ReplayEvents
     idle: NDArray[np.float64]
+    slowed: NDArray[np.float64]
     exact: bool = True
 
     @property
@@ -253,6 +262,71 @@ def host_waits(entry: Enter) -> bool:
     torch/distributed/distributed_c10d.py reads the sizes of objects on the host.
     """
     return entry.name in NCCL.join_hosts or bool(entry.parts)
+
+
+# -------------------------------------------------------------------------------------------------
+# Kernels, from which collectives take SMs.
+
+
+def end_of_kernels(began: float, took: float, running: Sequence[Running]) -> float:
+    """Return when kernels end that take so long by themselves, while collectives run.
+
+    A collective's thread blocks keep SMs for themselves, so that kernels go on more slowly until it
+    ends. Those of 9 us of which a third of the GPU is taken for the first 3:
+
+    >>> end_of_kernels(0.0, 9.0, [(0.0, 3.0, 1 / 3)])
+    10.0
+    """
+    now, left = began, took
+    while True:
+        part = sum(each for start, end, each in running if start <= now < end)
+        rate = max(LEAST_LEFT, 1 - part)
+        later = [edge for start, end, _ in running for edge in (start, end) if edge > now]
+        until = min(later, default=inf)
+        if left <= (until - now) * rate:
+            return now + left / rate
+        left -= (until - now) * rate
+        now = until
+
+
+class RunningCollectives:
+    """What collectives run on each rank, and how much longer its kernels took for them."""
+
+    def __init__(self, world_size: int, taken: Taken | None) -> None:
+        """Begin with none; `taken` is None where what kernels take is measured, theirs included."""
+        self._taken = taken
+        self.is_asked = taken is not None
+        self._running: dict[int, list[Running]] = {}
+        self._until = np.zeros(world_size)
+        self.slowed = np.zeros(world_size)
+
+    def add(self, entry: Enter, ranks: Iterable[int], began: float, ended: float) -> None:
+        """Note a collective that runs on some ranks."""
+        part = 0.0 if self._taken is None else self._taken(entry)
+        if part == 0:
+            return
+        for rank in ranks:
+            self._running.setdefault(rank, []).append((began, ended, part))
+            self._until[rank] = max(self._until[rank], ended)
+
+    def end(self, rank: int, began: float, took: float) -> float:
+        """Return when kernels of a rank end that begin then; forget what has ended before."""
+        if self._until[rank] <= began:
+            return began + took
+        own = [each for each in self._running[rank] if each[1] > began]
+        self._running[rank] = own
+        ended = end_of_kernels(began, took, own)
+        self.slowed[rank] += ended - began - took
+        return ended
+
+    def end_together(
+        self, ranks: NDArray[np.int64], began: NDArray[np.float64], took: float
+    ) -> NDArray[np.float64]:
+        """Return the same of many ranks."""
+        found = began + took
+        for row in np.flatnonzero(self._until[ranks] > began).tolist():
+            found[row] = self.end(int(ranks[row]), float(began[row]), took)
+        return found
 
 
 # -------------------------------------------------------------------------------------------------
@@ -413,14 +487,20 @@ class _Unrolled:
 
 
 def replay_events(
-    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+    traffic: Traffic,
+    network: Network,
+    timed: Timed,
+    scale: float = 1.0,
+    launch: float = 0.0,
+    taken: Taken | None = None,
 ) -> Replay:
     """Return the times of a program, one event after the other.
 
-    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
+    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds; `taken`
+    is what a collective takes of a GPU.
     """
     program = _Unrolled(traffic, hosts=has_hosts(traffic, launch)).program
-    return _Run(program, network, timed, scale, launch).run()
+    return _Run(program, network, timed, scale, launch, taken).run()
 
 
 class _Run:
@@ -433,10 +513,17 @@ class _Run:
     """
 
     def __init__(
-        self, program: _Program, network: Network, timed: Timed, scale: float, launch: float
+        self,
+        program: _Program,
+        network: Network,
+        timed: Timed,
+        scale: float,
+        launch: float,
+        taken: Taken | None,
     ) -> None:
         self.program, self.network, self.timed = program, network, timed
         self.hosts = HostTimes(len(program.ranks), launch)
+        self.running = RunningCollectives(len(program.ranks), taken)
         count = len(program.messages)
         src = np.array([each.source for each in program.messages], np.int64)
         dst = np.array([each.target for each in program.messages], np.int64)
@@ -480,6 +567,11 @@ class _Run:
         #: until when the collectives of a group keep its stream, and the last one of them
         self.streams: dict[str, tuple[float, int]] = {}
         self.others: list[_OtherEvent] = []
+        #: how many collectives each rank has entered that have not begun, and whose kernels wait
+        #: until as many ranks as can have come to theirs; and those that may go on
+        self.open = [0] * world
+        self.deferred: list[int] = []
+        self.allowed: set[int] = set()
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
@@ -496,11 +588,13 @@ class _Run:
         """
         for rank in range(len(self.clock)):
             self.go(rank)
+        self.release()
         heap = self.heap
         while heap:
             now, message = heapq.heappop(heap)
             if message >= 0:
                 self.ready(message, now, now)
+                self.release()
                 continue
             link = -1 - message
             queue = self.queues.get(link)
@@ -509,7 +603,20 @@ class _Run:
             self.queues[link] = []
             for since, waiting in sorted(queue):
                 self.ready(waiting, since, now, link)
+            self.release()
         return self.result()
+
+    def release(self) -> None:
+        """Let the kernels of ranks run that waited to know which collectives run meanwhile.
+
+        Their ranks have entered some whose last member came later by the order in which ranks are
+        taken, and not by the clock.
+        """
+        while self.deferred:
+            ranks, self.deferred = self.deferred, []
+            self.allowed.update(ranks)
+            for rank in ranks:
+                self.go(rank)
 
     def ready(self, message: int, since: float, now: float, freed: int = -1) -> None:
         """Start a message whose links are free, or let it wait for one that is not.
@@ -580,9 +687,14 @@ class _Run:
         return True
 
     def pause(self, rank: int, step: int, duration: float) -> bool:
+        if self.open[rank] and rank not in self.allowed:
+            self.deferred.append(rank)
+            return False
+        self.allowed.discard(rank)
         clock = self.clock[rank]
-        event = self.other(clock, clock + duration, self.last[rank], step, "pause", rank, "")
-        self.clock[rank], self.last[rank] = clock + duration, event
+        ended = self.running.end(rank, clock, duration)
+        event = self.other(clock, ended, self.last[rank], step, "pause", rank, "")
+        self.clock[rank], self.last[rank] = ended, event
         return True
 
     def call(self, rank: int, _number: int, _: float) -> bool:
@@ -603,12 +715,16 @@ class _Run:
         entered = self.entered[number]
         entered.append((self.clock[rank], self.last[rank], rank))
         members, entry = self.program.collectives[number]
+        self.open[rank] += self.running.is_asked
         if len(entered) == members:
+            for _, _, each in entered:
+                self.open[each] -= self.running.is_asked
             began, before, slowest = max(entered, key=lambda each: each[0])
             free, last = self.streams.get(entry.key, (0.0, START))
             if free > began:
                 began, before = free, last
             self.left[number] = began + self.timed(entry)
+            self.running.add(entry, (each for _, _, each in entered), began, self.left[number])
             self.streams[entry.key] = (
                 self.left[number],
                 len(self.program.messages) + len(self.others),
@@ -687,6 +803,7 @@ class _Run:
             last=np.array(self.last, np.int64),
             events=events,
             idle=self.hosts.idle,
+            slowed=self.running.slowed,
         )
 
 
@@ -713,12 +830,13 @@ class _Ends(Struct):
 
 
 class _CollectiveTimes(Struct):
-    """A collective of which some members came: how many, when the last did, by which event.
+    """A collective of which some members came: how many, which, when the last did, by which event.
 
     Once all came, it ended at `ended`, as the event of that `number`.
     """
 
     count: int = 0
+    ranks: list[int] = field(default_factory=list)
     came: float = -1.0
     before: int = START
     ended: float = -1.0
@@ -768,13 +886,19 @@ def _way(routes: Routes) -> _Way:
 
 
 def replay_together(
-    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+    traffic: Traffic,
+    network: Network,
+    timed: Timed,
+    scale: float = 1.0,
+    launch: float = 0.0,
+    taken: Taken | None = None,
 ) -> Replay:
     """Return the times of a program, what many ranks do at one stroke taken together.
 
-    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
+    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds; `taken`
+    is what a collective takes of a GPU.
     """
-    found = _StrokeReplay(traffic, network, timed, scale, launch).run()
+    found = _StrokeReplay(traffic, network, timed, scale, launch, taken).run()
     assert found is not None
     return found
 
@@ -790,10 +914,17 @@ class _StrokeReplay:
     """
 
     def __init__(
-        self, traffic: Traffic, network: Network, timed: Timed, scale: float, launch: float
+        self,
+        traffic: Traffic,
+        network: Network,
+        timed: Timed,
+        scale: float,
+        launch: float,
+        taken: Taken | None,
     ) -> None:
         self.traffic, self.network, self.timed, self.scale = traffic, network, timed, scale
         world = traffic.world_size
+        self.running = RunningCollectives(world, taken)
         self.hosts = HostTimes(world, launch) if has_hosts(traffic, launch) else None
         #: what ranks entered at one stroke, and their hosts wait for
         self.host_waits: set[int] = set()
@@ -835,7 +966,8 @@ class _StrokeReplay:
                 return None
         idle = np.zeros(len(self.clock)) if self.hosts is None else self.hosts.idle
         times = {"ended": self.clock, "last": self.last, "idle": idle}
-        return Replay(**times, events=self.events, exact=self.exact)
+        slowed = self.running.slowed
+        return Replay(**times, slowed=slowed, events=self.events, exact=self.exact)
 
     def call(self, ranks: NDArray[np.int64]) -> None:
         """Let hosts make a call, where that takes them some time."""
@@ -979,7 +1111,7 @@ class _StrokeReplay:
         ranks = np.atleast_1d(entry.ranks)
         if entry.seconds:
             began = self.clock[ranks]
-            self.clock[ranks] = began + entry.seconds * 1e6
+            self.clock[ranks] = self.running.end_together(ranks, began, entry.seconds * 1e6)
             times = (began, self.clock[ranks])
             self.last[ranks] = self.other(ranks, *times, self.last[ranks], entry.step, "")
             for rank in ranks:
@@ -1020,6 +1152,7 @@ class _StrokeReplay:
             call = self.groups.setdefault((entry.key, nth), _CollectiveTimes())
             slowest = int(mine[self.clock[mine].argmax()])
             call.count += len(mine)
+            call.ranks += mine.tolist()
             if self.clock[slowest] > call.came:
                 call.came, call.before = float(self.clock[slowest]), int(self.last[slowest])
             if call.count == entry.quorum:
@@ -1027,6 +1160,7 @@ class _StrokeReplay:
                 if free > call.came:
                     call.came, call.before = free, last
                 call.ended = call.came + self.timed(entry)
+                self.running.add(entry, call.ranks, call.came, call.ended)
                 (number,) = self.other(
                     np.array([slowest]),
                     np.array([call.came]),
@@ -1095,7 +1229,12 @@ FEW = 100_000
 
 
 def replay(
-    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+    traffic: Traffic,
+    network: Network,
+    timed: Timed,
+    scale: float = 1.0,
+    launch: float = 0.0,
+    taken: Taken | None = None,
 ) -> Replay:
     """Return the times of a program: by strokes where that is exact, or where it is large.
 
@@ -1105,11 +1244,11 @@ def replay(
     posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
-        together = _StrokeReplay(traffic, network, timed, scale, launch)
+        together = _StrokeReplay(traffic, network, timed, scale, launch, taken)
         found = together.run(only_exact=messages <= FEW)
         if found is not None:
             return found
-    return replay_events(traffic, network, timed, scale, launch)
+    return replay_events(traffic, network, timed, scale, launch, taken)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     `attention_backward`) and `memory` are the parts of these that kernels reach, of attention by
     the size of a head (0: of any), `least` is what a kernel takes at least in microseconds.
     `compared` are steps that were measured, `source` says where all of it is from. `operator` and
-    `kernel` are what its host takes for each, in microseconds (:class:`HostSpeed`).
+    `kernel` are what its host takes for each, in microseconds (:class:`HostSpeed`). Of its `sms`
+    (streaming multiprocessors; 0 where none are stated) each channel of NCCL takes one.
     """
 
     tflops: Mapping[str, float]
@@ -103,6 +104,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     compared: ComparedSteps | None = None
     operator: float = 0.0
     kernel: float = 0.0
+    sms: int = 0
 
     def time_starts(self, operators: int, kernels: int) -> float:
         """Return what its host takes for so many operators, which start so many kernels."""
@@ -719,7 +721,7 @@ class _Reader:
         if node is None:
             return None
         reached = ("matmul", "attention", "attention_backward", "memory")
-        known = ("tflops", "bandwidth", "reached", "least", "compared", "source")
+        known = ("tflops", "bandwidth", "reached", "least", "sms", "compared", "source")
         keys = self.keys(node, known, "`gpu`")
         peaks = self.keys(keys.get("tflops"), PEAKS, "`tflops`")
         parts = self.keys(keys.get("reached"), reached, "`reached`")
@@ -736,6 +738,7 @@ class _Reader:
             attention=self.by_head(parts.get("attention"), "attention"),
             attention_backward=self.by_head(parts["attention_backward"], "attention_backward"),
             memory=self.factor(parts.get("memory"), "memory"),
+            sms=self.count(keys["sms"], "sms") if "sms" in keys else 0,
             compared=self.comparison(keys.get("compared")),
             source=self.text(keys.get("source"), "source", node.mark) or "",
         )

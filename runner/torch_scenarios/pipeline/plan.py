@@ -437,8 +437,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     stated += _tell_parted(found) + _tell_filled(model, found)
     if found.gpu == AMPERE and any(step.way.recompute == ALL for step in found.steps):
         stated.append(
-            "on A100 steps that recompute everything took 0.84 to 0.91 times their forecast, as "
-            "2 projects published them, and 1.02 to 1.12 times it, as Megatron's paper of 2021 did"
+            "on A100 steps that recompute everything took 0.80 to 0.90 times their forecast, as "
+            "2 projects published them, and 1.02 to 1.09 times it, as Megatron's paper of 2021 did"
         )
     answer = _tell_fits(found)
     return [*answer, *lines, summary, *_tell_left_out(found), *stated, *_form_lines(model, found)]
