@@ -134,10 +134,14 @@ def test_the_steps_are_those_of_the_benchmark_that_nothing_is_fitted_to() -> Non
     assert not fitted_to & {row["step"] for row in rows}
 
 
-def test_80_percent_of_planned_steps_of_projects_left_out_are_in_their_interval() -> None:
+@pytest.mark.parametrize("is_stated", [False, True])
+def test_80_percent_of_planned_steps_of_projects_left_out_are_in_their_interval(
+    *, is_stated: bool
+) -> None:
     by_project: dict[str, list[bool]] = {}
-    for row in planned_steps():
-        others = [each for each in planned_steps() if each.group != row.group]
+    rows = planned_steps(is_stated=is_stated)
+    for row in rows:
+        others = [each for each in rows if each.group != row.group]
         found = find_step_interval(others, row.kind, row.gpu, OF_PLANNED)
         assert found is not None
         is_inside = found.low <= np.exp(row.log_ratio) <= found.high
@@ -195,6 +199,27 @@ def test_planned_steps_are_compared_with_planned_ones() -> None:
     assert planned is not None
     assert recorded.rows == len(steps())
     assert planned.rows == len(planned_steps())
+
+
+def test_planned_steps_as_their_code_is_make_a_narrower_interval() -> None:
+    for name, gpu in (("h100-8x400g", "hopper"), ("a100-8x200g", "ampere")):
+        plain, stated = (
+            step_interval(name, name, gpu, is_planned=True, is_stated=is_stated)
+            for is_stated in (False, True)
+        )
+        assert plain is not None
+        assert stated is not None
+        assert stated.rows == plain.rows
+        assert stated.high / stated.low < plain.high / plain.low
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["form"] == "planned"]
+    known = [row for row in rows if row["stated"] != row["forecast"]]
+    off, of_code = (
+        np.mean([abs(np.log(float(row[column]) / float(row["measured"]))) for row in known])
+        for column in ("forecast", "stated")
+    )
+    assert len(known) > 40
+    assert of_code < off
 
 
 def test_published_rows_are_those_of_the_benchmark() -> None:

@@ -61,6 +61,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.intervals import (
+    AS_STATED,
     CONTEXT_GROUPS,
     EXPERTS,
     FLOAT8,
@@ -377,10 +378,16 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return how many parts have a block less, at the beginning of the model and at its end."""
         return count_short_parts(self.layers, way.stages * way.parts)
 
+    @property
+    def states_kernels(self) -> bool:
+        """Return whether its code is known between products: its kernels, or what hides there."""
+        return self.kernels != FUSED or self.tensor_overlap == 1
+
     def forms_of(self, way: Candidate) -> list[str]:
         """Return by what a way's step is compared with published ones: see `intervals`."""
         forms = {
             PLANNED: True,
+            AS_STATED: self.states_kernels,
             EXPERTS: self.experts > 0,
             CONTEXT_GROUPS: way.context > 1,
             FLOAT8: way.products == FLOAT8,

@@ -14,6 +14,7 @@ from torch_scenarios.cost.classes import ReducedTraffic, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.intervals import (
+    AS_STATED,
     FORMS,
     PLANNED,
     RECORDED,
@@ -492,8 +493,8 @@ def forecast(
         model       steps, nccl, table or torch; the topology's own where it is None
         algorithm   that collectives shall take, as `ring`; `best` is the quickest
         reckoned    what it states of kernels and hosts was reckoned by the topology's own numbers
-        forms       PLANNED or RECORDED, and then those of FORMS that it has; others
-                    are ignored, as all are without either
+        forms       PLANNED or RECORDED, and then AS_STATED and those of FORMS that it has;
+                    others are ignored, as all are without either
         worse       slow ranks, lost NICs: it then says how long the program takes without that, too
 
     Raises ScenarioError where the topology cannot tell.
@@ -551,7 +552,7 @@ def forecast(
         taken = [each.algorithm for each in timings.values()]
         _refuse_unused_algorithm(algorithm, taken, entered, collectives)
     is_planned = PLANNED in forms
-    compared = _find_compared(topology, is_planned=is_planned) if reckoned else (None, None)
+    compared = _find_compared(topology, forms) if reckoned else (None, None)
     made = _make_forecast(
         topology, network, found, timings, compared, only_collectives=only_collectives
     )
@@ -656,7 +657,7 @@ def publishers(form: str) -> str:
 
 
 def _find_compared(
-    topology: Topology, *, is_planned: bool
+    topology: Topology, forms: Sequence[str]
 ) -> tuple[_ComparedSteps | None, _ComparedSteps | None]:
     """Return how far off kernels and hosts were that were reckoned by this topology's numbers.
 
@@ -668,10 +669,14 @@ def _find_compared(
         words = "" if known is None else f"{known.steps} such step{'s'[: known.steps > 1]}"
         found.append(None if known is None else _ComparedSteps(known.low, known.high, words))
     gpu = topology.tuner.gpu if topology.tuner else ""
-    table = step_interval(topology.name, topology.kind, gpu, is_planned=is_planned)
+    is_planned, is_stated = PLANNED in forms, AS_STATED in forms
+    table = step_interval(
+        topology.name, topology.kind, gpu, is_planned=is_planned, is_stated=is_stated
+    )
     if found[0] is None and topology.gpu is not None and table is not None:
         whose = f"{table.rows} steps{'' if table.alike else ' on other GPUs'}"
         whose += f", measured by {_word_projects(table.sets)}"
+        whose += ", forecast as their code is" if is_planned and is_stated else ""
         found[0] = _ComparedSteps(table.low, table.high, whose)
     return found[0], found[1]
 
