@@ -768,6 +768,22 @@ def test_a_model_that_states_its_kernels_is_compared_with_steps_as_their_code_is
         assert whole["interval_us"] == pytest.approx([low, high])
 
 
+def test_a_step_may_end_as_late_as_what_hides_behind_its_kernels(tmp_path: Path) -> None:
+    """Of 2,048 tokens gathers of 32 nodes hardly hide, and of 4,096 they do by far."""
+    machine = topology("a100-8x200g")
+    assert machine.gpu is not None
+    model = replace(TINY, hidden=4096, inner=11008, heads=32, kv_heads=32, batch=256)
+    words, late = "what hides behind kernels as slow as such calls were", []
+    for sequence, is_late in ((2048, True), (4096, False)):
+        asked = way(shards=256, turns=1)
+        step = replace(model, sequence=sequence)
+        found = weigh_candidate(step, asked, machine, machine.gpu, tmp_path).forecast
+        assert (words in found.error) == is_late
+        assert microseconds(found.high) in found.error
+        late.append(found.high / found.time)
+    assert late[0] > 1.15 * late[1]
+
+
 def test_one_way_of_a_plan_fits_for_sure_where_one_does(tmp_path: Path) -> None:
     machine = topology(MACHINE)
     model = replace(

@@ -553,8 +553,12 @@ def forecast(
         _refuse_unused_algorithm(algorithm, taken, entered, collectives)
     is_planned = PLANNED in forms
     compared = _find_compared(topology, forms) if reckoned else (None, None)
+    latest = 0.0
+    if compared[0] is not None:
+        slow = collectives.time_slowly
+        latest = replay(played, network, slow, scale, collectives.launch, part).time
     made = _make_forecast(
-        topology, network, found, timings, compared, only_collectives=only_collectives
+        topology, network, found, timings, compared, latest, only_collectives=only_collectives
     )
     computing = _find_computing(played) + found.slowed
     longest = int(computing.argmax())
@@ -687,6 +691,7 @@ def _make_forecast(
     found: Replay,
     timings: Mapping[tuple[int, str, str], Timing],
     compared: Sequence[_ComparedSteps | None],
+    latest: float,
     *,
     only_collectives: bool,
 ) -> Forecast:
@@ -707,7 +712,7 @@ def _make_forecast(
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
     shares = _shares(found)
     low, high, uncompared, error = _compare(
-        path, found.time, _intervals(path, timings, network), shares["host"], compared
+        path, found.time, _intervals(path, timings, network), shares["host"], compared, latest
     )
     return Forecast(
         topology=topology,
@@ -756,6 +761,7 @@ def _compare(
     intervals: Sequence[Interval | None],
     host: float,
     compared: Sequence[_ComparedSteps | None],
+    latest: float,
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
 
@@ -763,7 +769,9 @@ def _compare(
     were never compared too, unless these are most of the time. (If they erred by themselves, a step
     of 100 calls would be forecast to a tenth of the error of one: a machine whose all_reduce is 20
     % slower than forecast is so at each of them.) `intervals` are those of the hops, `host` is how
-    much of the path is the host's; `compared` are steps with kernels, and hosts, like these.
+    much of the path is the host's; `compared` are steps with kernels, and hosts, like these. The
+    step ends at `latest` where all collectives are as slow as 80 % of such calls were at most: what
+    hides behind kernels does not then, though no hop of the path is one.
     """
     low = high = uncompared = known = kernels = reached = 0.0
     seen: dict[Interval, None] = {}
@@ -799,6 +807,8 @@ def _compare(
         )
         return time, time, uncompared, words + _name_uncompared(time, (kernels, host), compared)
     low, high = (each * (1 + uncompared / (known or time)) for each in (low, high))
+    rows += [HIDDEN] * (latest > time + high)
+    high = max(high, latest - time)
     span = f"{microseconds(time + low)} to {microseconds(time + high)}"
     such = "calls" if compared[0] is None else "steps"
     stated = kernels if compared[0] is None else 0.0
@@ -823,6 +833,8 @@ def _name_uncompared(
     )
 
 
+#: why an interval ends later than what is on the path says
+HIDDEN = "what hides behind kernels as slow as such calls were"
 #: the part of a time from which on it is mentioned
 MENTIONED = 0.005
 #: steps, or groups, that are all shown
