@@ -50,6 +50,10 @@ def values(decisions: Decisions) -> list[tuple[str, str, int, tuple[str, ...]]]:
     ]
 
 
+#: a call that sets something for the whole process
+SETS_UP = ("torch.set_default_dtype", "", 3, ("int",))
+
+
 @pytest.mark.parametrize(
     ("source", "noted"),
     [
@@ -88,6 +92,10 @@ def values(decisions: Decisions) -> list[tuple[str, str, int, tuple[str, ...]]]:
         ("if True:\n    x = 1\nelse:\n    x = 2", [("x", "", 2, ("1",))]),
         ("try:\n    x = 1\nfinally:\n    y = 2", [("x", "", 2, ("1",)), ("y", "", 4, ("2",))]),
         ("class C:\n    n = 3", []),
+        (
+            "class torch:\n    def set_default_dtype(kind): pass\ntorch.set_default_dtype(int)",
+            [("kind", "torch.set_default_dtype", 2, ("int",)), SETS_UP],
+        ),
         (
             "x = {'n': 1}\ny = x\ny['m'] = 2\nfor each in sorted(x.items()): pass",
             [
@@ -203,8 +211,15 @@ def plan(registry):
     return total
 
 
-names = torch.load(PATH)[dist.get_rank()]
-registry = Registry(names)
+class Options:
+    names = ()
+
+
+options = Options()
+for name, value in torch.load(PATH)[dist.get_rank()].items():
+    setattr(options, name, value)
+dist.barrier()
+registry = Registry(options.names)
 total = plan(registry)
 grad = torch.ones(total)
 dist.all_reduce(grad)
@@ -221,9 +236,47 @@ def test_where_values_begin_to_differ_is_named(
     import torch
 
     path = tmp_path / "names.pt"
-    torch.save([["wide"], []], path)
+    torch.save([{"names": ["wide"]}, {"names": []}], path)
     script = tmp_path / "train.py"
     script.write_text(WIDTH.replace("PATH", repr(str(path))), encoding="utf-8")
     ran = recording.record(script, "-n", "2", *how)
     assert ran.code == 1, ran.output
-    assert "train.py:24" in ran.output, ran.output
+    assert "values differ before: `value` is ['wide'] on rank 0, [] on rank 1" in ran.output
+    assert "fix: look first at `value` (train.py:29)" in ran.output
+
+
+#: a stage, what follows from it, and a flag are of each rank's number
+STAGES = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+
+
+class Stage:
+    def __init__(self, rank):
+        self.stage = rank // 2
+        self.warmup = 2 - self.stage
+
+    def first(self):
+        return self.stage == 0
+
+
+stage = Stage(dist.get_rank())
+dist.barrier()
+if stage.first():
+    dist.all_reduce(torch.ones(stage.warmup))
+dist.broadcast(torch.ones(3), src=0)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_what_a_rank_has_by_its_number_is_not_named(recording: Recording, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STAGES, encoding="utf-8")
+    ran = recording.record(script, "-n", "4", "--fake")
+    assert ran.code == 1, ran.output
+    assert "`if stage.first()` (train.py:18)" in ran.output, ran.output
+    assert "values differ before" not in ran.output, ran.output

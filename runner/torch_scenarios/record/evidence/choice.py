@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,10 +14,7 @@ from msgspec import Struct
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.script import Script, script_at
-from torch_scenarios.record.format import (
-    Decision,
-    RankRecord,
-)
+from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 #: ranks whose values are told one by one
@@ -56,6 +54,12 @@ class Tally(Struct, kw_only=True):
         return self.values
 
 
+def _name_call(item: object) -> str:
+    if isinstance(item, BlockingCall):
+        return item.what
+    return item.operation if isinstance(item, RecordedCall) else type(item).__name__
+
+
 #: what ranks decided, by the place and by the rank
 Tallies: TypeAlias = Mapping[Decision, Mapping[int, Tally]]
 
@@ -88,6 +92,14 @@ class DecidedParting:
         start = next((at for at, each in enumerate(items) if each is before), -1)
         end = next((at for at, each in enumerate(items) if each is call), len(items))
         return start, end
+
+    @property
+    def shared(self) -> int:
+        """How many calls of the ranks are the same, from the beginning, before they part."""
+        records = [self.records[rank] for rank in self.ranks]
+        rows = zip(*(map(_name_call, each.items) for each in records), strict=False)
+        alike = sum(1 for _ in takewhile(lambda row: len({*row}) == 1, rows))
+        return min(alike, *(end for _, end in self._spans.values()))
 
     def is_within(self, rank: int, before: int, *, whole: bool) -> bool:
         """Whether what lies before an item of a rank is in the span that is asked for."""

@@ -17,6 +17,7 @@ a few words each, and are written where they change. This imports the standard l
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ NOTE, _RESULT = "__scenario_note__", "__scenario_result__"
 SETS = "value"
 #: what a function gives is kept under this name
 RETURNS = "return"
-#: changes of one variable that are noted; keys of a dict that is written itself
-MOST_CHANGES, MOST_KEYS = 2048, 12
+#: changes of one variable that are noted, and of all; keys of a dict that is written itself
+MOST_CHANGES, MOST_NOTED, MOST_KEYS = 2048, 200_000, 12
 #: characters of a line
 MOST_LINE = 120
 
@@ -45,6 +46,8 @@ CHANGING = frozenset(
         *("popitem", "put", "remove", "setdefault", "update"),
     }
 )
+#: functions that set something of torch for the whole process
+SETTER = re.compile(r"torch\.(?:[\w.]+\.)?(?:set|use|manual)_\w+")
 #: methods that Python itself calls at any time
 _UNNOTED = frozenset(
     {
@@ -212,6 +215,9 @@ class AssignmentNotes:
             read = ast.Name(each.id, ast.Load()) if isinstance(each, ast.Name) else self._read(each)
             if isinstance(each, ast.Subscript) and isinstance(node, ast.Assign):
                 read = read or _read_again(node.value)
+            elif isinstance(each, ast.Call):
+                name, given = ast.unparse(each.func), each.args[0]
+                read = _read_again(given) or self._read(given)
             root = name.partition(".")[0].partition("[")[0]
             where = owner if root in {"self", "cls"} else "" if root in shared else scope
             if read is not None:
@@ -238,9 +244,17 @@ def _list_set(node: ast.stmt) -> list[ast.expr]:
         return []
     if isinstance(call.func, ast.Name) and call.func.id == "setattr" and call.args:
         return [*_list_targets(call.args[0])]
+    if _sets_up(call):
+        return [call]
     if isinstance(call.func, ast.Attribute) and call.func.attr in CHANGING:
         return [*_list_targets(call.func.value)]
     return []
+
+
+def _sets_up(call: ast.Call) -> bool:
+    """Whether a call sets something of torch for the whole process, to one value."""
+    path = ast.unparse(call.func)
+    return len(call.args) == 1 and SETTER.fullmatch(path) is not None
 
 
 def _list_targets(node: ast.expr) -> Iterator[ast.expr]:

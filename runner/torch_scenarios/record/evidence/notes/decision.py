@@ -43,6 +43,7 @@ from typing import Any, TypeAlias
 
 from torch_scenarios.record.evidence.notes.assignment import (
     MOST_CHANGES,
+    MOST_NOTED,
     NOTE,
     SETS,
     AssignmentNotes,
@@ -143,6 +144,7 @@ class Decisions:
         #: changes are still noted; a list for each variable, whatever line sets it
         self._set: dict[int, list[Any]] = {}
         self._variables: dict[tuple[str, Sequence[str]], list[Any]] = {}
+        self._noted = 0
         #: what later parts of an `and` or `or` have read, by place and thread: by their number
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
 
@@ -223,11 +225,14 @@ class Decisions:
 
         They have numbers that follow one another.
         """
+        if self._noted > MOST_NOTED:
+            return
         for own, value in enumerate(values, number):
             variable = self._set.get(own) or self._know(own)
-            words = describe_set(value)
-            if words is not None and words != variable[0] and variable[1] > 0:
+            words = describe_set(value) if variable[1] > 0 else None
+            if words is not None and words != variable[0]:
                 variable[0], variable[1] = words, variable[1] - 1
+                self._noted += 1
                 self.pending.pop(own, None)  # it is behind what was set before
                 self.pending[own] = [1, 0, words]
 

@@ -146,7 +146,7 @@ from torch_scenarios.record.evidence.reasons.part_of_model import (
 )
 from torch_scenarios.record.evidence.reasons.repeated_end import find_repeated_end
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
-from torch_scenarios.record.evidence.reasons.unlike_value import tell_unlike
+from torch_scenarios.record.evidence.reasons.unlike_value import find_unlike
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
@@ -195,8 +195,9 @@ def add_reasons(
 
 #: what a report says of its operation, behind why ranks part there
 _FACTS = re.compile(
-    r"(?:later, )?operation \d+ on |in all: |the members of |ranks? \d[^`(]* (?:in|pass|passes) |"
-    r"\d+ more operations? |what they call after |rank \d+ (?:sends|receives) "
+    r"(?:later, )?operation \d+ on |in all: |the members of |\d+ more operations? |"
+    r"what they call after |ranks? \d+(?:(?:, | and | to )\d+)* (?:in|pass|passes|waits? in|sends|"
+    r"receives) "
 )
 
 
@@ -218,12 +219,16 @@ def _add_unlike(finding: Finding, records: Mapping[int, RankRecord], folder: str
     parting = parting or find_parting(records) or _part_at_end(records)
     marks = " ".join(str(each.mark.at) for each in finding.notes if each.mark is not None)
     words = " ".join((*(f"{each.words} {each.rest}" for each in finding.notes), marks))
-    clause = tell_unlike(DecidedParting(parting, records, folder), f"{words} {finding.fix}")
-    if clause is None:
+    reason = find_unlike(DecidedParting(parting, records, folder), f"{words} {finding.fix}")
+    if reason is None:
         return finding
     facts = (at for at, each in enumerate(finding.notes) if _FACTS.match(each.words))
     at = next(facts, len(finding.notes))
-    return replace(finding, notes=(*finding.notes[:at], clause, *finding.notes[at:]))
+    found = replace(finding, notes=(*finding.notes[:at], reason[0], *finding.notes[at:]))
+    if finding.diagnosis != "shape_mismatch" or not (finding.fix or "").startswith("give `"):
+        return found
+    fix = f"{reason[1]}; {finding.fix}"  # to pad helps where the sizes are to differ
+    return replace(found, fix=fix, help=(fix, *finding.help[1:]))
 
 
 def _add_reasons(

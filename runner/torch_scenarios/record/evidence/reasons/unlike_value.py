@@ -18,18 +18,24 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, short
-from torch_scenarios.record.evidence.notes.assignment import CHANGING, RETURNS
+from torch_scenarios.record.evidence.choice import (
+    DecidedParting,
+    Reason,
+    count_turns,
+    list_values,
+    short,
+)
+from torch_scenarios.record.evidence.notes.assignment import CHANGING, RETURNS, SETTER
 from torch_scenarios.record.evidence.notes.value_text import HOLDS
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.script import Script, list_targets, name_of, script_at
-from torch_scenarios.record.format import BlockingCall, Decision, RecordedCall, SetValue
+from torch_scenarios.record.format import Decision, RecordedCall, SetValue
 from torch_scenarios.verdict.finding import ranks_text
 
 #: a variable: its file, its name, and the function or class that it is of
@@ -51,6 +57,8 @@ class UnlikeValue(Struct, frozen=True, kw_only=True):
     order: int
     values: Mapping[int, str]
     places: Mapping[int, Decision]
+    #: whether other ranks never set it
+    is_alone: bool = False
 
     @property
     def name(self) -> str:
@@ -59,24 +67,101 @@ class UnlikeValue(Struct, frozen=True, kw_only=True):
         return f"{scope.rpartition('.')[2]}()" if name == RETURNS else name
 
 
-def tell_unlike(parted: DecidedParting, words: str) -> Clause | None:
+def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
     """Return where values become unlike that lead to where ranks part; None where none are.
 
     None too where `words`, which say why ranks part, name that line.
     """
-    needed = _list_needed(parted)
-    leading = [each for each in list_unlike(parted) if _last_name(each.name) in needed]
+    needed, sides = _list_needed(parted), _list_sides(parted)
+    leading = [
+        each
+        for each in _leave_out_places(list_unlike(parted))
+        if _last_name(each.name) in needed or SETTER.fullmatch(each.name)
+        if not _is_of_main(each) and _divides(each, sides)
+    ]
     if all(ASKS_RANK.search(each.place.text) for each in leading):
         return None  # what each rank has by its number is as it should be
     shown: list[UnlikeValue] = []
     for each in leading:
         if not any(each.values == other.values for other in shown):
             shown.append(each)
-    if _is_in(shown[0], parted.folder, words):
+    under = _find_under(parted, shown[0])
+    is_known = under is None or _is_named(under.file, under.line, parted.folder, words)
+    if _is_in(shown[0], parted.folder, words) and is_known:
         return None
-    new = [each for each in shown[:MOST_LINES] if not _is_in(each, parted.folder, words)]
-    lines = "; then ".join(_word(each, parted.folder) for each in new)
-    return Clause(f"values differ before: {lines}")
+    lines = [_word(shown[0], parted.folder)]
+    if under is not None and not is_known:
+        own = parted.tallies(whole=True)[under]
+        lines[0] += f"; {count_turns(parted, under, own)}"
+        lines[0] += f", where {values}" if (values := list_values(under, own)) else ""
+    lines += [
+        _word(each, parted.folder)
+        for each in shown[1:MOST_LINES]
+        if not _is_in(each, parted.folder, words)
+    ]
+    at = short(((shown[0].place.file, shown[0].place.line, ""),), parted.folder)
+    fix = (
+        f"look first at `{shown[0].name}` ({at}), which is not the same on all ranks from there on"
+    )
+    return Clause(f"values differ before: {'; then '.join(lines)}"), fix
+
+
+def _find_under(parted: DecidedParting, found: UnlikeValue) -> Decision | None:
+    """Return the `if` under which some ranks alone have set a value; None for none."""
+    apart = {(each.file, each.line): each for each in parted.tallies(whole=True)}
+    for at in found.places.values():
+        source = script_at(at.file)
+        for node, _ in source.find_statements(at.line) if source is not None else ():
+            decision = apart.get((at.file, node.lineno)) if isinstance(node, ast.If) else None
+            if decision is not None:
+                return decision
+    return None
+
+
+def _list_sides(parted: DecidedParting) -> list[set[int]]:
+    """Return which ranks part from which: by their lines, or by what they pass in one line."""
+    if len(parted.sides) > 1:
+        return [{*ranks} for ranks, _ in parted.sides]
+    found: dict[object, set[int]] = {}
+    for rank, call in parted.parting.calls.items():
+        if isinstance(call, RecordedCall):
+            passed = [(each.dtype, each.shape) for each in call.inputs or call.outputs]
+            found.setdefault((call.operation, tuple(passed)), set()).add(rank)
+    return [*found.values()]
+
+
+def _divides(found: UnlikeValue, sides: Sequence[set[int]]) -> bool:
+    """Whether ranks of one value are on one side: else the value is not why they part."""
+    alike: defaultdict[str, set[int]] = defaultdict(set)
+    for rank, value in found.values.items():
+        alike[value].add(rank)
+    return all(sum(1 for side in sides if side & ranks) < 2 for ranks in alike.values())
+
+
+def _leave_out_places(found: Sequence[UnlikeValue]) -> list[UnlikeValue]:
+    """Return values without those that say where a rank is: its stage, its number in a group.
+
+    They are whole numbers and flags, computed from the rank's number or from one of them alone.
+    """
+    of_rank: set[str] = set()
+    names = {_last_name(each.name) for each in found}
+    others = []
+    for each in found:
+        read = {*_NAME.findall(each.place.text)} & (names - {_last_name(each.name)})
+        is_place = all(re.fullmatch(r"\d+|True|False", it) for it in each.values.values())
+        if is_place and (ASKS_RANK.search(each.place.text) or (read and read <= of_rank)):
+            of_rank.add(_last_name(each.name))
+        else:
+            others.append(each)
+    return others
+
+
+def _is_of_main(found: UnlikeValue) -> bool:
+    """Whether one rank alone has an object, or a flag, by the line that says so."""
+    values = {*found.values.values()}
+    is_object = "None" in values and any(each.startswith("a ") for each in values)
+    is_flag = values == {"True", "False"}
+    return (is_object or is_flag) and ASKS_RANK.search(found.place.text) is not None
 
 
 def _word(found: UnlikeValue, folder: str) -> str:
@@ -86,7 +171,7 @@ def _word(found: UnlikeValue, folder: str) -> str:
         line = _show_line(found.places[rank], folder)
         alike.setdefault((value[:MOST_WORDS], line), []).append(rank)
     lines = {line for _, line in alike}
-    verb = "is set on one rank alone, to" if len(found.values) == 1 else "is"
+    verb = "is set on some ranks alone, to" if found.is_alone else "is"
     values = ", ".join(
         f"{value} on {ranks_text(ranks)}" + (f" ({line})" if len(lines) > 1 else "")
         for (value, line), ranks in [*alike.items()][:MOST_SHOWN]
@@ -101,19 +186,23 @@ def _show_line(place: Decision, folder: str) -> str:
 
 
 def _is_in(found: UnlikeValue, folder: str, words: str) -> bool:
-    """Whether a report names a line already."""
-    place = short(((found.place.file, found.place.line, ""),), folder)
+    """Whether a report names the line of a value already."""
+    return _is_named(found.place.file, found.place.line, folder, words)
+
+
+def _is_named(file: str, line: int, folder: str, words: str) -> bool:
+    place = short(((file, line, ""),), folder)
     return re.search(rf"{re.escape(place)}(?!\d)", words) is not None
 
 
 def list_unlike(parted: DecidedParting) -> list[UnlikeValue]:
     """Return the lines that set unlike values before ranks part, in the order in which they did."""
-    records = [parted.records[rank] for rank in parted.ranks]
-    rows = zip(*(map(_name_call, each.items) for each in records), strict=False)
-    shared = sum(1 for _ in takewhile(lambda row: len({*row}) == 1, rows))
+    shared = parted.shared
     found: list[UnlikeValue] = []
     for own in _gather(parted).values():
-        first = _find_first(own, shared) if len(own) > 1 else _find_alone(own, shared)
+        first = _find_first(own, shared)
+        if first is None and len(own) < len(parted.ranks):
+            first = _find_alone(own, shared)
         is_usual = first is not None and first.before >= shared and _is_progress(own)
         if first is not None and not is_usual and not _is_of_data(own):
             found.append(first)
@@ -144,13 +233,16 @@ def _is_progress(own: Mapping[int, Sequence[SetValue]]) -> bool:
     rows = {rank: [each.words for each in values] for rank, values in own.items()}
     longest = max(rows.values(), key=len)
     last = next(iter(own.values()))[-1].place
+    if last.text.startswith(("for ", "async for ")):
+        return True  # what it goes through is a value of its own
     if all(row == longest[: len(row)] for row in rows.values()):
         further = [*map(" ".join, longest[min(map(len, rows.values())) - 1 :])]
         counts = all(map(str.isdecimal, further))
         is_counter = counts and [*map(int, further)] == [
             int(further[0]) + at for at in range(len(further))
         ]
-        return is_counter or last.text.startswith(("for ", "async for ", "def ", "async def "))
+        is_series = len(longest) >= MOST_ALIKE or last.text.startswith(("def ", "async def "))
+        return is_counter or is_series
     return False
 
 
@@ -159,12 +251,6 @@ def _is_of_data(own: Mapping[int, Sequence[SetValue]]) -> bool:
     rows = [[each.words for each in values] for values in own.values()]
     is_own = len({row[0] for row in rows}) > 1 and all(len({*row}) >= MOST_ALIKE for row in rows)
     return is_own and not any(row[0][0].startswith("shape ") for row in rows)
-
-
-def _name_call(item: object) -> str:
-    if isinstance(item, BlockingCall):
-        return item.what
-    return item.operation if isinstance(item, RecordedCall) else type(item).__name__
 
 
 def _find_first(own: Mapping[int, Sequence[SetValue]], shared: int) -> UnlikeValue | None:
@@ -189,12 +275,11 @@ def _find_first(own: Mapping[int, Sequence[SetValue]], shared: int) -> UnlikeVal
 
 
 def _find_alone(own: Mapping[int, Sequence[SetValue]], shared: int) -> UnlikeValue | None:
-    """Return what one rank alone sets, and others never do, where all have made the same calls.
+    """Return what some ranks set, and others never do, where all have made the same calls.
 
     It outlives its function: an attribute of a module or an object, an item.
     """
-    ((rank, values),) = own.items()
-    at = values[0]
+    at = min((values[0] for values in own.values()), key=lambda each: (each.before, each.order))
     root, _, inner = at.place.names[0].partition(".")
     if at.before >= shared or not (inner or "[" in root) or root in {"self", "cls"}:
         return None
@@ -202,8 +287,9 @@ def _find_alone(own: Mapping[int, Sequence[SetValue]], shared: int) -> UnlikeVal
         place=at.place,
         before=at.before,
         order=at.order,
-        values={rank: "; ".join(at.words)},
-        places={rank: at.place},
+        values={rank: "; ".join(values[0].words) for rank, values in own.items()},
+        places={rank: values[0].place for rank, values in own.items()},
+        is_alone=True,
     )
 
 
@@ -235,6 +321,10 @@ def _differ(values: Mapping[int, str]) -> bool:
     plain = {re.sub(rf"(?<![\d.]){rank}(?![\d.])", "R", value) for rank, value in values.items()}
     if len({*values.values()}) < 2 or len(plain) < 2 or any(map(_LOSS.match, plain)):
         return False
+    if len(values) >= MOST_ALIKE and all(map(str.isdecimal, values.values())):
+        steps = {int(value) - rank for rank, value in values.items()}
+        if len(steps) == 1:
+            return False  # each rank's own item of a series
     return not any(map(_UNFILLED.fullmatch, plain)) and not all(map(_PATH.match, plain))
 
 
