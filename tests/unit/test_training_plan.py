@@ -682,7 +682,7 @@ def test_the_quickest_way_is_among_the_first_by_estimate(gpus: int, quick: Candi
         if not each.is_long and model.load(each, gpu()).held <= machine.memory
     ]
     loads = {each: model.load(each, gpu()) for each in ways}
-    first = sorted(ways, key=lambda each: model.estimate_us(each, loads[each], times))[:3]
+    first = sorted(ways, key=lambda each: model.estimate_us(each, loads[each], times))[:4]
     assert quick in first
 
 

@@ -98,9 +98,10 @@ class Forecast(Struct, frozen=True, kw_only=True):
     `computed` their steps. `computing` is what the rank that computes longest does by itself,
     `idle` how long it has nothing to do because its host is not there yet; the rest is exposed
     communication, and waiting. `late` is how much of a collective's time its latency is, by the
-    step, the group and the collective. Where hosts `synchronize`, these are the steps that say so,
-    and how long the program takes if none does. `worse` is what the machine is assumed to have
-    worse than it says, and the time without.
+    step, the group and the collective, `latest` when all of it ends where collectives of a step are
+    as slow as 80 % of such calls were at most. Where hosts `synchronize`, these are the steps that
+    say so, and how long the program takes if none does. `worse` is what the machine is assumed to
+    have worse than it says, and the time without.
     """
 
     topology: Topology
@@ -127,6 +128,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     computing: float = 0.0
     idle: float = 0.0
     late: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
+    latest: float = 0.0
     synchronize: tuple[tuple[int, ...], float] | None = None
     worse: tuple[str, float] | None = None
 
@@ -500,18 +502,33 @@ def forecast(
     Raises ScenarioError where the topology cannot tell.
     """
     topology = topology.spread(traffic.world_size)
+    asked: dict[str, Any] = {
+        "model": model,
+        "algorithm": algorithm,
+        "scale": scale,
+        "reckoned": reckoned,
+        "forms": forms,
+    }
     if worse:
-        asked: dict[str, Any] = {
-            "model": model,
-            "algorithm": algorithm,
-            "scale": scale,
-            "reckoned": reckoned,
-            "forms": forms,
-        }
         left = worse.of_topology(topology, traffic.world_size)
         slower = forecast(worse.of_traffic(traffic), left, **asked)
         without = forecast(traffic, topology, **asked)
         return replace(slower, worse=(worse.words, without.time))
+    return widen(forecast_alone(traffic, topology, **asked), forms if reckoned else ())
+
+
+def forecast_alone(
+    traffic: Traffic,
+    topology: Topology,
+    *,
+    model: str | None = None,
+    algorithm: str | None = None,
+    scale: float = 1.0,
+    reckoned: bool = False,
+    forms: Sequence[str] = (),
+) -> Forecast:
+    """Return a forecast, as `forecast` does, with the interval of what is on its path alone."""
+    topology = topology.spread(traffic.world_size)
     collectives = CollectiveTimes(
         topology,
         traffic.world_size,
@@ -551,21 +568,18 @@ def forecast(
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _refuse_unused_algorithm(algorithm, taken, entered, collectives)
-    is_planned = PLANNED in forms
     compared = _find_compared(topology, forms) if reckoned else (None, None)
     latest = 0.0
     if compared[0] is not None:
         slow = collectives.time_slowly
         latest = replay(played, network, slow, scale, collectives.launch, part).time
     made = _make_forecast(
-        topology, network, found, timings, compared, latest, only_collectives=only_collectives
+        topology, network, found, timings, compared, only_collectives=only_collectives
     )
     computing = _find_computing(played) + found.slowed
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
-    made = replace(made, late=late, **times)
-    for form in FORMS if reckoned and (is_planned or RECORDED in forms) else ():
-        made = _widen(made, form) if form in forms else made
+    made = replace(made, late=late, latest=latest, **times)
     waits = dict.fromkeys(each.step for each in _pauses(played) if each.synchronizes)
     if waits:
         ahead = played.copy()
@@ -637,6 +651,19 @@ class _ComparedSteps(Struct, frozen=True):
     whose: str
 
 
+def widen(found: Forecast, forms: Sequence[str]) -> Forecast:
+    """Return a forecast with the interval of what hides, and of its forms, where they are wider."""
+    if found.latest > found.high > found.time:
+        rest = found.error.partition(": ")[2]
+        span = f"{microseconds(found.low)} to {microseconds(found.latest)}"
+        error = f"80 % of such steps took {span}: {rest}; {HIDDEN}"
+        found = replace(found, high=found.latest, error=error)
+    is_published = PLANNED in forms or RECORDED in forms
+    for form in filter(forms.__contains__, FORMS if is_published else ()):
+        found = _widen(found, form)
+    return found
+
+
 def _widen(found: Forecast, form: str) -> Forecast:
     """Return a forecast with the interval of published steps of its form, where that is wider."""
     compared = form_interval(form)
@@ -691,7 +718,6 @@ def _make_forecast(
     found: Replay,
     timings: Mapping[tuple[int, str, str], Timing],
     compared: Sequence[_ComparedSteps | None],
-    latest: float,
     *,
     only_collectives: bool,
 ) -> Forecast:
@@ -712,7 +738,7 @@ def _make_forecast(
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
     shares = _shares(found)
     low, high, uncompared, error = _compare(
-        path, found.time, _intervals(path, timings, network), shares["host"], compared, latest
+        path, found.time, _intervals(path, timings, network), shares["host"], compared
     )
     return Forecast(
         topology=topology,
@@ -761,7 +787,6 @@ def _compare(
     intervals: Sequence[Interval | None],
     host: float,
     compared: Sequence[_ComparedSteps | None],
-    latest: float,
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
 
@@ -769,9 +794,7 @@ def _compare(
     were never compared too, unless these are most of the time. (If they erred by themselves, a step
     of 100 calls would be forecast to a tenth of the error of one: a machine whose all_reduce is 20
     % slower than forecast is so at each of them.) `intervals` are those of the hops, `host` is how
-    much of the path is the host's; `compared` are steps with kernels, and hosts, like these. The
-    step ends at `latest` where all collectives are as slow as 80 % of such calls were at most: what
-    hides behind kernels does not then, though no hop of the path is one.
+    much of the path is the host's; `compared` are steps with kernels, and hosts, like these.
     """
     low = high = uncompared = known = kernels = reached = 0.0
     seen: dict[Interval, None] = {}
@@ -807,8 +830,6 @@ def _compare(
         )
         return time, time, uncompared, words + _name_uncompared(time, (kernels, host), compared)
     low, high = (each * (1 + uncompared / (known or time)) for each in (low, high))
-    rows += [HIDDEN] * (latest > time + high)
-    high = max(high, latest - time)
     span = f"{microseconds(time + low)} to {microseconds(time + high)}"
     such = "calls" if compared[0] is None else "steps"
     stated = kernels if compared[0] is None else 0.0

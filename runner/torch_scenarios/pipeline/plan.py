@@ -25,7 +25,7 @@ from torch_scenarios.cost.candidates import (
     Decoder,
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.forecast import Forecast, forecast, microseconds, publishers
+from torch_scenarios.cost.forecast import Forecast, forecast_alone, microseconds, publishers, widen
 from torch_scenarios.cost.intervals import (
     FITS,
     FLOAT8,
@@ -256,15 +256,16 @@ def weigh_candidate(
         message = f"{path} cannot be written: {error.strerror or error}"
         raise LaunchError(message) from error
     if way.stages > 1 or way.turns <= FEW_TURNS:
-        found, held, shares = _weigh(model, way, machine, gpu, path)
+        alone, held, shares = _weigh(model, way, machine, gpu, path)
     else:
         few = [replace(way, turns=turns) for turns in (FEW_TURNS - 1, FEW_TURNS)]
         (short, _, before), (longer, held, last) = (
             _weigh(model, each, machine, gpu, path) for each in few
         )
         times = way.turns - FEW_TURNS
-        found = _repeat(short, longer, times)
+        alone = _repeat(short, longer, times)
         shares = {name: us + times * (us - before.get(name, 0.0)) for name, us in last.items()}
+    found = widen(alone, model.forms_of(way))
     least = min(held, float(int(model.hold_least().load(way, gpu).held)))
     load = model.load(way, gpu)
     return PlannedStep(
@@ -299,7 +300,7 @@ def _weigh(
     assert predicted.traffic is not None
     assert analysis.footprint is not None
     forms = model.forms_of(way)
-    found = forecast(predicted.traffic, machine, reckoned=True, forms=forms)
+    found = forecast_alone(predicted.traffic, machine, reckoned=True, forms=forms)
     names, shares = _names(steps_of(scenario.steps)), dict[str, float]()
     for part in found.steps:
         name = names.get(int(part.part), "step")
@@ -327,6 +328,7 @@ def _repeat(short: Forecast, longer: Forecast, times: int) -> Forecast:
         time=add("time"),
         low=low,
         high=high,
+        latest=add("latest"),
         computing=add("computing"),
         idle=add("idle"),
         error=begin + colon + rest,
