@@ -67,6 +67,7 @@ from torch_scenarios.record.findings import (
     find_left_in_rpc,
     find_locked,
     find_refused_call,
+    find_turning,
     tell_position,
     tell_rpc,
     verdict_on_records,
@@ -369,6 +370,7 @@ def add_unjudged(
     """
     found = [
         find_workers(records, home),
+        find_turning(records, home),
         find_left_in_rpc(records, home) if not result.found else None,
         find_refused_call(records, home) if not result.found else None,
     ]
@@ -430,7 +432,8 @@ def _know_reducers(records: Mapping[int, RankRecord]) -> None:
     """
     for each in records.values():
         last = each.items[-1] if each.items else None
-        if each.truncated and isinstance(last, RecordedCall) and last.maker == Maker.CPP:
+        is_last = each.truncated and not each.turns_at.frames
+        if is_last and isinstance(last, RecordedCall) and last.maker == Maker.CPP:
             each.inside = True
 
 
@@ -479,7 +482,7 @@ class Questions(Struct, frozen=True):
             return False
         found = any(_is_block(each) for each in result.result.verdict.findings)
         of_rpc = find_left_in_rpc(records, home) or find_workers(records, home)
-        return found or of_rpc is not None
+        return found or of_rpc is not None or find_turning(records, home) is not None
 
     def explain(
         self,

@@ -22,6 +22,7 @@ from torch_scenarios.display import short
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.procedure import PREFIX
+from torch_scenarios.record.evidence.reasons import find_endless_loop
 from torch_scenarios.record.format import (
     MESSAGES,
     NOT_OWN,
@@ -756,6 +757,34 @@ def find_locked(
     return None
 
 
+#: ranks that are named which wait for one in a loop
+MOST_WAITING = 8
+
+
+def find_turning(records: Mapping[int, RankRecord], home: str) -> Finding | None:
+    """Return the finding that ranks turn for ever in a loop of their own."""
+    found = find_endless_loop(records, home)
+    if found is None:
+        return None
+    ranks, lines, fix = found
+    waiting = [
+        Clause(f"rank {each.rank} waits in {tell_position(each)}")
+        for each in records.values()
+        if each.inside and each.rank not in ranks
+    ]
+    return Finding(
+        witness="program",
+        code="diagnosis_undeclared",
+        diagnosis="missing_participant",
+        prose=DIAGNOSES["missing_participant"],
+        notes=(*map(Clause, lines), *waiting[:MOST_WAITING]),
+        ranks=tuple(ranks),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
 #: errors of a call that follow from the end of another rank, or from time
 _FOLLOWS = re.compile(
     r"[Cc]onnection|reset by peer|[Bb]roken pipe|Read error|[Tt]imed? ?out|[Aa]bort|terminated|"
@@ -1052,6 +1081,8 @@ def _tell_wrapping(record: RankRecord, folder: str) -> str:
 def position(record: RankRecord, folder: str = "") -> str:
     """Return where a rank is, with the error that it handles: `in all_reduce (train.py:19)`."""
     words = f"{'in' if record.inside else 'after'} {tell_position(record, folder)}"
+    if record.turns_at.frames:
+        words = f"in a loop ({record.turns_at.short(folder)}), {words}"
     if record.handled is None:
         return words
     error, place = record.handled

@@ -52,6 +52,7 @@ Version 2, in microseconds since the file was opened::
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["stay", name, [[file, line, text], ...]]          a thread that it waits for at its end, and
                                                        where that was started
+    ["turns", [[file, line, text], ...]]               a loop that it is in, and never leaves
     ["back"]                                           what is run in place of `mp.spawn` is over:
                                                        what follows is the parent's
     ["end", code, us]                                  its end
@@ -517,6 +518,8 @@ class RankRecord(Struct, kw_only=True):
     lost: list[LostThread] = field(default_factory=list)
     shared: list[SharedError] = field(default_factory=list)
     staying: list[StayingThread] = field(default_factory=list)
+    #: where it is in a loop that it never leaves
+    turns_at: ScriptPlace = ScriptPlace()
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
     wrapped_models: list[WrappedModel] = field(default_factory=list)
@@ -951,6 +954,7 @@ _LINES = {
     "raise": "uncaught_error",
     "exit": "exit_place",
     "stay": "staying_thread",
+    "turns": "endless_loop",
     "share": "shared_error",
     "back": "spawn_end",
     "end": "end",
@@ -1076,6 +1080,8 @@ class _Reader:
         take(*line[1:])
         if what in _IN_ORDER:
             self._before = (what, line[1])
+            if self.record.turns_at.frames:  # it has left the loop
+                self.record.turns_at = ScriptPlace()
 
     def _take_place(self, number: int, api: str, frames: list[Any], via: str = "") -> None:
         self._places[number] = ScriptPlace(
@@ -1173,6 +1179,9 @@ class _Reader:
         started_at = ScriptPlace(frames=script_frames(frames))
         self.record.staying.append(StayingThread(name=_show(name), started_at=started_at))
         del self.record.staying[:-MOST_CAUGHT]
+
+    def _take_endless_loop(self, frames: list[Any]) -> None:
+        self.record.turns_at = ScriptPlace(frames=script_frames(frames))
 
     def _take_handover(self, thread: int, us: int, waits: int) -> None:
         self._handed[int(thread)] = _read_count(us), bool(waits)

@@ -912,7 +912,12 @@ class _Watch:
 
 
 def _is_inside(record: RankRecord, pid: int) -> bool:
-    """Whether a rank is inside of a call, or, of several threads, its first waits for another."""
+    """Whether a rank is inside of a call, or, of several threads, its first waits for another.
+
+    A loop that it never leaves is as good as a call.
+    """
+    if record.turns_at.frames:
+        return True
     if not record.inside or not record.threaded or record.main_inside:
         return record.inside
     try:

@@ -505,6 +505,7 @@ class Recorder:
         self.claim: dict[str, Any] | None = None
         #: whether it runs in place what the script would have started as a rank
         self.is_spawned = False
+        self.decisions.end_in = self.note_endless_loop
         self.prefixes = side_effect.StorePrefixes(self.dist, is_foreign)
         #: what a spawned fake rank is passed, from which it may know where ranks meet
         self.given: Sequence[Any] = ()
@@ -1153,6 +1154,11 @@ class Recorder:
             if thread is not threading.main_thread() and not thread.daemon:
                 frames = [[file, line, ""] for file, line in started_at(thread)]
                 self._put(json.dumps(["stay", thread.name, frames]))
+
+    def note_endless_loop(self, frame: Any) -> None:
+        """Write down where this rank is in a loop that it never leaves."""
+        self.write_decisions()
+        self._put(json.dumps(["turns", _list_frames(frame)]))
 
     def note_return(self) -> None:
         """Write down that what a script started as this fake rank has returned in its place.

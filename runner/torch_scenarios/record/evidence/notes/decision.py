@@ -39,8 +39,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, TypeAlias
 
+from torch_scenarios.record.evidence.frame import FIRST_TURN, Repetition
 from torch_scenarios.record.evidence.notes.assignment import (
     MOST_CHANGES,
     MOST_NOTED,
@@ -147,6 +149,9 @@ class Decisions:
         self._noted = 0
         #: what later parts of an `and` or `or` have read, by place and thread: by their number
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
+        #: loops that turn for long without a call; what is called with one that is never left
+        self._repetitions: dict[int, Repetition] = {}
+        self.end_in: Callable[[FrameType], None] | None = None
 
     def decide(self, number: int, test: Any, *values: Any) -> bool:
         """Count which way a place goes; returns whether it is yes."""
@@ -155,6 +160,8 @@ class Decisions:
         if found is None:
             found = self.pending[number] = [0, 0, ()]
         found[not is_true] += 1
+        if found[0] + found[1] >= FIRST_TURN:
+            self._look_at_loop(number, found[0] + found[1])
         if not is_true and found[0] and self.places[number].kind == "if":
             self._take_parts(number, len(values))
             return False  # what led into it, since the last call, says more than what did not
@@ -163,6 +170,17 @@ class Decisions:
             if self._parts:
                 found[2] += self._take_parts(number, len(values))
         return is_true
+
+    def _look_at_loop(self, number: int, count: int) -> None:
+        """Ask whether a loop is never left that has turned so often without a call."""
+        if self.end_in is None or self.places[number].kind not in {"if", "while"}:
+            return
+        found = self._repetitions.setdefault(number, Repetition())
+        frame = sys._getframe(2)
+        if found.turn(count, frame):
+            self._repetitions.clear()
+            end_in, self.end_in = self.end_in, None
+            end_in(frame)
 
     def read(self, number: int, value: Any, at: int, *values: Any) -> Any:
         """Keep what a later part of a condition has read, as the names from `at` on; returns it.
@@ -291,6 +309,8 @@ class Decisions:
         """Write what was decided since the last call."""
         if not self.pending:
             return
+        while self._repetitions:
+            self._repetitions.popitem()[1].close()
         decided, caught = list(self.pending.items()), self.caught[:]
         self.pending.clear()
         self.caught.clear()

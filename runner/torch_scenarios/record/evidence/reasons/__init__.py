@@ -75,6 +75,7 @@ from torch_scenarios.record.evidence.reasons.departure import (
     explain_wait,
     find_departure,
     find_endless,
+    find_endless_loop,
     find_polls,
     waits_for_items,
 )
@@ -165,6 +166,7 @@ __all__ = [
     "explain_wait",
     "find_anyone",
     "find_endless",
+    "find_endless_loop",
     "find_late_rank",
     "find_other_unit",
     "find_polls",

@@ -325,17 +325,24 @@ def _explain_staying(
 
 
 def _tell_way_out(
-    rank: int, records: Mapping[int, RankRecord], folder: str, frames: Frames = ()
+    rank: int,
+    records: Mapping[int, RankRecord],
+    folder: str,
+    frames: Frames = (),
+    *,
+    over: bool = False,
 ) -> list[str]:
     """Return by which way out a rank alone has come where it is, while others wait in calls.
 
     `frames` are where it is. How it has left a loop that is behind it there is in its memory alone.
+    With `over` the others may have come to their end, as fake ranks do.
     """
     calls = {
         other: last
         for other, record in records.items()
         for last in record.items[-1:]
-        if other != rank and record.inside and isinstance(last, RecordedCall | BlockingCall)
+        if other != rank and (record.inside or over)
+        if isinstance(last, RecordedCall | BlockingCall)
     }
     parted = DecidedParting(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
     always = {
@@ -844,6 +851,40 @@ def find_polls(
         for text, ranks in timed.items()
     ]
     return counted
+
+
+def find_endless_loop(
+    records: Mapping[int, RankRecord], folder: str
+) -> tuple[list[int], list[str], str] | None:
+    """Return the ranks in a loop that they never leave, what is known of that, and what helps."""
+    places = {r: each.turns_at.frames for r, each in records.items() if each.turns_at.frames}
+    found: dict[str, list[int]] = {}
+    for rank, frames in places.items():
+        file, line, _ = frames[0]
+        source = script_at(file)
+        around = source.find_statements(line) if source is not None else []
+        loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
+        if loop is None:
+            continue
+        test = _read_test(loop)
+        text = f"`while {ast.unparse(loop.test)}` ({short(((file, loop.lineno, ''),), folder)})"
+        if test is not None and test is not loop.test:
+            text += f" until `{ast.unparse(test)}`"
+        found.setdefault(text, []).append(rank)
+    if not found:
+        return None
+    lines = [
+        f"{ranks_text(ranks)} {'turns' if len(ranks) == 1 else 'turn'} for ever in {text}: its "
+        "turns begin alike, and nothing that they read changes"
+        for text, ranks in found.items()
+    ]
+    waiting = [rank for rank, each in records.items() if rank not in places and each.inside]
+    rank = next(iter(places))
+    way = _find_apart({rank: places[rank]}, waiting, records, folder) if waiting else []
+    way = way or _tell_way_out(rank, records, folder, over=not waiting)
+    fix = f"let the loop end by itself ({next(iter(found))}): ask first whether what it looks for "
+    fix += "is there, or give up after some turns, on all ranks alike."
+    return [*places], [*lines, *way], fix
 
 
 def _read_test(loop: ast.While) -> ast.expr | None:
