@@ -607,7 +607,9 @@ def test_how_a_rank_has_left_a_loop_behind_it_is_not_taken_from_what_it_wrote_be
         records[rank] = RankRecord(
             rank=rank, world_size=2, inside=rank == 0, items=[*items], ways=ways
         )
-    stacks = {1: stack((f"{LIB}/threading.py", 1119, "join"), (str(file), line, "epoch"))}
+    main = stack((f"{LIB}/threading.py", 1119, "join"), (str(file), line, "epoch"))
+    other = stack((f"{LIB}/queue.py", 140, "put"), (str(file), 2, "fill"))
+    stacks = {1: put_main_first(f"{other.replace('Current thread', 'Thread')}\n\n{main}")}
     lines = explain_idle(records, stacks, {}, str(tmp_path))
     words = "rank 0 alone takes the `break`:5 under `if done >= 4` (train.py:4)"
     assert (words in lines) is is_told

@@ -37,6 +37,7 @@ from torch_scenarios.record.evidence.stack import (
     put_own_first,
     read_stack,
     read_threads,
+    take_main,
 )
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
@@ -218,7 +219,7 @@ def explain_idle(
     `programs` says which programs ranks have started that still run.
     """
     stacks = {rank: put_own_first(stack) for rank, stack in stacks.items()}
-    places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
+    places = {rank: printed_place(take_main(stack)).frames for rank, stack in stacks.items()}
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or _explain_keys(records, stacks, folder)
     is_set = any(  # by a rank, under its own prefix or in another form
