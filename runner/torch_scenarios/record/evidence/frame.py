@@ -245,8 +245,8 @@ def watch_handovers(is_foreign: Callable[[str], bool]) -> None:
 FIRST_TURN, TURN_STEP = 1 << 14, 1 << 10
 #: turns that are seen one after another; then every so many, so often
 TURNS_IN_A_ROW, TURNS_APART, LOOKS = 256, 64, 256
-#: turns after which what is drawn at random has never been what ends the loop
-DRAWS = 1 << 18
+#: turns, and seconds, after which what is drawn at random has never been what ends the loop
+DRAWS, DRAWS_S = 1 << 18, 20.0
 #: events of a profile, objects of a look, items of a list that are looked into, and how deep
 MOST_EVENTS, MOST_OBJECTS, MOST_ITEMS, MOST_DEPTH = 200_000, 4000, 32, 8
 
@@ -332,13 +332,14 @@ class _Loop:
         self._names, self._read = _list_names(frame)
         self._known: set[Any] = set()
         self._looks = self._since = 0
+        self._began = 0.0
         self._profile = _Profile()
 
     def turn(self, count: int, frame: types.FrameType) -> bool:
         if not self._looks:
             if _may_be_woken():
                 raise _UnknownError
-            self._since = count
+            self._since, self._began = count, time.monotonic()
             self._profile.start()
         self._looks += 1
         if self._looks <= TURNS_IN_A_ROW:
@@ -355,8 +356,10 @@ class _Loop:
             return False
         if self._describe(frame) not in self._known or _may_be_woken():
             raise _UnknownError
-        wanted = DRAWS if self._profile.draws else TURNS_IN_A_ROW + TURNS_APART * LOOKS
-        return count - self._since >= wanted
+        turns = count - self._since
+        if self._profile.draws:
+            return turns >= DRAWS and time.monotonic() - self._began >= DRAWS_S
+        return turns >= TURNS_IN_A_ROW + TURNS_APART * LOOKS
 
     def close(self) -> None:
         self._profile.stop()
