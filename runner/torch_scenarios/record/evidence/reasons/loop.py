@@ -125,6 +125,10 @@ def _tell_longer(
     return Clause(longer.tell(times)), longer.advise()
 
 
+#: a loop that goes on until a value is large or small enough
+_THRESHOLD = re.compile(r"while .*[<>]")
+
+
 class _LongerLoop(Struct, frozen=True, kw_only=True):
     """A loop that has more turns on some ranks: all that is known of why, each part or "".
 
@@ -183,6 +187,12 @@ class _LongerLoop(Struct, frozen=True, kw_only=True):
         if self.before and not self.setter:
             return f"let all ranks take that `if` the same way, and {self._advise_choice()}"
         drawn = _DRAWN_BY.search(self.held)
+        if drawn is not None and _THRESHOLD.match(self.text):
+            return (
+                f"agree in each turn on what the loop at {place} asks for (an `all_reduce` of it), "
+                f"so that all ranks leave it together; or let them draw the same (`{drawn[1]}`, "
+                f"{drawn[2]}), where what they draw is not to differ."
+            )
         if drawn is not None:
             return (
                 f"let all ranks draw the same there (`{drawn[1]}`, {drawn[2]}): seed it with one "

@@ -97,7 +97,7 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
     lines += [
         _word(each, parted.folder)
         for each in shown[1:MOST_LINES]
-        if not _is_in(each, parted.folder, words)
+        if not _is_object(each) and not _is_in(each, parted.folder, words)
     ]
     at = short(((shown[0].place.file, shown[0].place.line, ""),), parted.folder)
     fix = (
@@ -158,10 +158,15 @@ def _leave_out_places(found: Sequence[UnlikeValue]) -> list[UnlikeValue]:
 
 def _is_of_main(found: UnlikeValue) -> bool:
     """Whether one rank alone has an object, or a flag, by the line that says so."""
+    is_flag = {*found.values.values()} == {"True", "False"}
+    is_usual = is_flag or _is_object(found)
+    return is_usual and ASKS_RANK.search(found.place.text) is not None
+
+
+def _is_object(found: UnlikeValue) -> bool:
+    """Whether some ranks have an object that others do not have."""
     values = {*found.values.values()}
-    is_object = "None" in values and any(each.startswith("a ") for each in values)
-    is_flag = values == {"True", "False"}
-    return (is_object or is_flag) and ASKS_RANK.search(found.place.text) is not None
+    return "None" in values and any(each.startswith("a ") for each in values)
 
 
 def _word(found: UnlikeValue, folder: str) -> str:
