@@ -237,17 +237,7 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
     if case.reference and instance.predicted is not None:
         mine = _contradict_prediction(instance.predicted.event, spec, case)
     seen = _contradict_run(instance.observed.event, spec) if instance.observed else None
-    case.compared += 1
-    mark = spec.mark or expect.mark
-    witness = blame(
-        predicted=bool(mine), observed=None if instance.observed is None else bool(seen)
-    )
-    prose = mine or seen
-    if witness is None or prose is None:
-        return []
-    return [
-        _put_at(_make_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)
-    ]
+    return _contrast(case, instance, (mine, seen), "raises", spec.mark or expect.mark)
 
 
 def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
@@ -408,17 +398,7 @@ def _judge_elapsed(case: Case, instance: StepInstance, expect: Expectation) -> l
         rank = case.observed.rank(instance.rank) if case.observed else None
         late_s = 0.0 if rank is None else rank.late_s
         seen = _bounds(instance.observed.event, least, most, late_s + TIMER_ERROR_S)
-    case.compared += 1
-    mark = bounds.mark or expect.mark
-    witness = blame(
-        predicted=bool(mine), observed=None if instance.observed is None else bool(seen)
-    )
-    prose = mine or seen
-    if witness is None or prose is None:
-        return []
-    return [
-        _put_at(_make_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)
-    ]
+    return _contrast(case, instance, (mine, seen), "elapsed", bounds.mark or expect.mark)
 
 
 def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
@@ -437,20 +417,39 @@ def _bounds(event: Event, least: float | None, most: float | None, error_s: floa
     return None
 
 
-def _make_finding(event: Event, witness: Witness, code: str, prose: str, name: str) -> Finding:
-    return Finding(
-        witness=witness,
-        code=code,
-        prose=prose,
-        label=event.label,
-        index=event.index,
-        iteration=event.iteration,
-        name=name,
+def _contrast(
+    case: Case,
+    instance: StepInstance,
+    contradictions: tuple[str | None, str | None],
+    name: str,
+    mark: Mark | None,
+) -> list[Finding]:
+    """Return the finding on a key of `expect` beside a step; empty where all witnesses agree.
+
+    `contradictions` is how the reference contradicts the author there, and how the run does.
+    """
+    mine, seen = contradictions
+    case.compared += 1
+    ran = instance.observed is not None
+    witness, event = (
+        blame(predicted=bool(mine), observed=bool(seen) if ran else None),
+        instance.event,
     )
-
-
-def _put_at(finding: Finding, mark: object) -> Finding:
-    return replace(finding, mark=mark)
+    prose = mine or seen
+    if witness is None or prose is None:
+        return []
+    return [
+        Finding(
+            witness=witness,
+            code=f"{name}_differs",
+            prose=prose,
+            mark=mark,
+            label=event.label,
+            index=event.index,
+            iteration=event.iteration,
+            name=name,
+        )
+    ]
 
 
 # -------------------------------------------------------------------------------------------------
