@@ -597,11 +597,8 @@ class RankState(Struct, kw_only=True, eq=False):
     ) -> None:
         """Note that the rank took a step, with a copy of what it may have stored.
 
-        `raced` is undefined because something is expected of it while it is in flight. A call among
-        those of a compound operation is noted with the whole, unless it raised.
+        `raced` is undefined because something is expected of it while it is in flight.
         """
-        if call.whole is not None and state == "done":
-            return
         if written:
             scope = self.process.scope
             self.ledger.keep([scope.get(name) for name in written], call.step.mark)

@@ -1194,7 +1194,13 @@ class Simulation:
         slack: dict[str, Any] | None = None,
         said: tuple[IssuedCall, ...] | None = None,
     ) -> None:
-        """Note that a rank took a step, and what its expectations look at."""
+        """Note that a rank took a step, and what its expectations look at.
+
+        A call among those of a compound operation is noted with the whole, once that is done.
+        """
+        if call.whole is not None:
+            state.process.undefined_reads.clear()
+            return
         observed = state.process.observe(call.step)
         state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
         raced = look(state, call, observed)
