@@ -692,12 +692,10 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def calls(self, way: Candidate, *, is_backward: bool = False) -> list[BlockCall]:
         """Return what a pass through a block calls."""
         halves = self.halves(way, is_backward=is_backward)
-        return [call for before, behind in halves for call in (*before, *behind)]
+        return [call for half in halves for call in half.calls]
 
-    def halves(
-        self, way: Candidate, *, is_backward: bool = False
-    ) -> list[tuple[list[BlockCall], list[BlockCall]]]:
-        """Return what is called before the kernels of each half of a block, and what behind them.
+    def halves(self, way: Candidate, *, is_backward: bool = False) -> list[HalfBlock]:
+        """Return the halves of a block, with what each calls.
 
         The first half is attention, the second the network. Backwards calls are those of the
         forward pass in reverse, which have the same form, and those of what is computed anew.
@@ -714,13 +712,18 @@ class Decoder(Struct, frozen=True, kw_only=True):
         split, cut = way.tensor > 1, way.context > 1
         behind = [*[sum_keys] * (cut and is_backward), *[sum_rows] * split]
         anew = [*[rows] * split * gathers, *[keys] * cut * sums, *[sum_rows] * split * sums]
-        first = [*[rows] * split, *[keys] * cut], [*behind, *anew]
+        first = self._make_half([*[rows] * split, *[keys] * cut], [*behind, *anew])
         if way.expert == 1:
             anew = [*[rows] * split * gathers, *[sum_rows] * split * sums]
-            return [first, ([rows] * split, [*[sum_rows] * split, *anew])]
+            return [first, self._make_half([rows] * split, [*[sum_rows] * split, *anew])]
         there, back = [give, *[spread] * split], [*[join] * split, bring]
         anew = (there + back) * sums or [spread] * split * gathers
-        return [first, (there, [*back, *anew])]
+        return [first, self._make_half(there, [*back, *anew])]
+
+    def _make_half(self, before: list[BlockCall], behind: list[BlockCall]) -> HalfBlock:
+        hides = self.tensor_overlap == 1
+        calls = (*before, *behind)
+        return HalfBlock(before, behind, [e for e in calls if hides and e.group == "mesh.tensor"])
 
     def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
         """Return the passes through a block whose activations a stage keeps at once, at most."""
@@ -846,21 +849,16 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
         def add(us: float, *, is_backward: bool) -> float:
             took = 0.0
-            for before, behind in self.halves(way, is_backward=is_backward):
-                hidden = [each for each in (*before, *behind) if self._is_hidden(each)]
-                part = us / 2 / max(1, len(hidden))
+            for half in self.halves(way, is_backward=is_backward):
+                part = half.count_part(us)
                 took += us / 2
-                for each in (*before, *behind):
+                for each in half.calls:
                     size = max(sizes[each.output], sizes[each.input])
                     alone = _take(times, way, each.operation, each.group, size)
-                    took += max(0.0, alone - part) if self._is_hidden(each) else alone
+                    took += max(0.0, alone - part) if each in half.hidden else alone
             return took
 
         return add(found.block, is_backward=False), add(found.backwards, is_backward=True)
-
-    def _is_hidden(self, call: BlockCall) -> bool:
-        """Return whether a call hides behind the kernels of its half of a block."""
-        return self.tensor_overlap == 1 and call.group == "mesh.tensor"
 
     # The program of a step.
     def program(self, way: Candidate, gpu: Gpu) -> str:
@@ -1254,21 +1252,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return [(name, *each) for (name, _), each in zip(way.sharded, owns, strict=False)]
 
     def _block_lines(self, us: float, way: Candidate, *, is_backward: bool = False) -> list[str]:
-        """Return a pass through one block: kernels, and what its groups exchange meanwhile.
-
-        Calls that hide behind kernels take turns with parts of them, each behind one.
-        """
-        lines = []
-        for before, behind in self.halves(way, is_backward=is_backward):
-            hidden = [each for each in (*before, *behind) if self._is_hidden(each)]
-            kernels = f"- compute: {{time: {_time(us / 2 / max(1, len(hidden)))}}}"
-            lines += [each.line() for each in before if each not in hidden]
-            for each in hidden:
-                lines += [each.line("async_op: true"), "  as: rows_come", kernels]
-                lines.append("- wait: rows_come")
-            lines += [] if hidden else [kernels]
-            lines += [each.line() for each in behind if each not in hidden]
-        return lines
+        """Return a pass through one block: kernels, and what its groups exchange meanwhile."""
+        halves = self.halves(way, is_backward=is_backward)
+        return [line for half in halves for line in half.lines(us)]
 
 
 class BlockCall(NamedTuple):
@@ -1283,6 +1269,40 @@ class BlockCall(NamedTuple):
         """Return it as a step of a scenario."""
         words = (f"output: {self.output}", f"input: {self.input}", f"group: {self.group}", *more)
         return f"- {self.operation}: {{{', '.join(words)}}}"
+
+
+class HalfBlock(NamedTuple):
+    """A half of a block: what is called before its kernels, what behind them, and what hides.
+
+    Calls that are `hidden` behind kernels take turns with parts of these, each behind one:
+
+        before       all_gather  all_gather            hidden       all_gather  all_gather
+        kernels                              kernels   kernels      first half  second half
+    """
+
+    before: list[BlockCall]
+    behind: list[BlockCall]
+    hidden: list[BlockCall]
+
+    @property
+    def calls(self) -> list[BlockCall]:
+        """All calls, in their order."""
+        return [*self.before, *self.behind]
+
+    def count_part(self, us: float) -> float:
+        """Return the microseconds of kernels behind which one call may hide, of a block's."""
+        return us / 2 / max(1, len(self.hidden))
+
+    def lines(self, us: float) -> Iterator[str]:
+        """Yield its calls and kernels as steps of a scenario."""
+        kernels = f"- compute: {{time: {_time(self.count_part(us))}}}"
+        yield from (each.line() for each in self.before if each not in self.hidden)
+        for each in self.hidden:
+            yield from (each.line("async_op: true"), "  as: rows_come", kernels)
+            yield "- wait: rows_come"
+        if not self.hidden:
+            yield kernels
+        yield from (each.line() for each in self.behind if each not in self.hidden)
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
