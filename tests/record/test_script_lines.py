@@ -107,3 +107,16 @@ def test_what_a_function_gives_that_calls_one_of_its_own_name_is_followed_once(
     assert isinstance(last, ast.Assign | ast.Expr)
     found = {at for _, at in script.traces(last.value, last.lineno)}
     assert lines <= found
+
+
+def test_a_line_is_quoted_with_its_place_from_the_folder_on(tmp_path: Path) -> None:
+    """A statement of several lines is quoted whole; a file beside the folder by its name alone."""
+    script = written(
+        tmp_path, "loss = step(\n    batch,\n)\nfor batch in loader:  # all\n    pass\n"
+    )
+    assert script.quote(1, str(tmp_path)) == "`loss = step(batch)` (train.py:1)"
+    assert (
+        script.quote(4, str(tmp_path.parent))
+        == f"`for batch in loader` ({tmp_path.name}/train.py:4)"
+    )
+    assert script.place(4, "/elsewhere") == "train.py:4"

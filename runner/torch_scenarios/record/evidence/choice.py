@@ -6,14 +6,13 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
-from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, place_at, script_at
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -168,7 +167,7 @@ class DecidedParting:
 
     def place(self, decision: Decision) -> str:
         """Return the place of a decision as it is shown."""
-        return short(((decision.file, decision.line, ""),), self.folder)
+        return place_at(decision.file, decision.line, self.folder)
 
 
 def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
@@ -215,7 +214,7 @@ def _find_sized(
         sizes = {own[at] for own in values.values() if at < len(own)}
         if len(sizes) > 1 and all(each is not None and _OF_ITEMS.fullmatch(each) for each in sizes):
             line = source.assignment(ast.parse(name, mode="eval").body, decision.line)
-            place = short(((source.file, line, ""),), "")
+            place = source.place(line, "")
             return f"{source.text(line)}, {place}" if line else ""
     return ""
 
@@ -235,7 +234,7 @@ def _tell_returned(decision: Decision) -> str:
             name = ast.unparse(call.func)  # type: ignore[attr-defined]
             text = ast.unparse(given[1].value)
             if not isinstance(given[1].value, ast.Constant) and len(text) <= MOST_RETURNED:
-                return f"`{name}` returns `{text}` ({short(((where.file, line, ''),), '')})"
+                return f"`{name}` returns `{text}` ({where.place(line, '')})"
     return ""
 
 
@@ -294,6 +293,4 @@ def short(frames: Frames, folder: str) -> str:
     """Return the innermost place of frames as it is shown: `train.py:19`."""
     if not frames:
         return "an unknown line"
-    path = Path(frames[0][0])
-    name = path.relative_to(folder) if folder and path.is_relative_to(folder) else path.name
-    return f"{name}:{frames[0][1]}"
+    return place_at(frames[0][0], frames[0][1], folder)

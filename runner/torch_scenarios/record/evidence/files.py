@@ -27,6 +27,7 @@ from torch_scenarios.record.evidence.script import (
     end_of,
     find_one_call,
     name_of,
+    place_at,
     script_at,
 )
 from torch_scenarios.record.format import Decision, FileChange, RankRecord, RecordedCall
@@ -290,7 +291,7 @@ def _is_written_alike(one: str, other: str) -> bool:
 def _tell_prefix(file: str, folder: str) -> str:
     """Return the one line of a script that puts a prefix before keys of a store; or nothing."""
     text, line = find_one_call(file, "PrefixStore")
-    return f"; the prefix comes from `{text}` ({short(((file, line, ''),), folder)})" * bool(line)
+    return f"; the prefix comes from `{text}` ({place_at(file, line, folder)})" * bool(line)
 
 
 def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str) -> list[str]:
@@ -351,7 +352,7 @@ def explain_file(finding: Finding, records: Mapping[int, RankRecord], folder: st
     if maker is None:
         return finding
     other, decision = maker
-    source, place = script_at(decision.file), short(((decision.file, decision.line, ""),), folder)
+    source, place = script_at(decision.file), place_at(decision.file, decision.line, folder)
     text = source.text(decision.line) if source is not None else decision.text
     raised = short(record.raised_at.frames, folder)
     alone = f"rank {other} alone goes into `{text}` ({place}), and may still make it there"

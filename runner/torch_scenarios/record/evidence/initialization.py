@@ -23,7 +23,7 @@ from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.job_log.printed_error import read_error
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, place_at, script_at
 from torch_scenarios.record.format import (
     BROKEN,
     RENDEZVOUS,
@@ -618,7 +618,7 @@ def _origin(start: JobStart, claim: Claim, *names: str) -> Iterator[Clause]:
                 if not _KEEPS.fullmatch(script.text(at)):
                     lines.update(_list_known((script, at)))
     shown = [
-        f"`{script.text(at)}` ({ScriptPlace(frames=((file, at, ''),)).short(start.home)})"
+        f"`{script.text(at)}` ({place_at(file, at, start.home)})"
         for (file, at), script in lines.items()
     ]
     if shown:
@@ -704,7 +704,7 @@ def _tell_starts(start: JobStart, claim: Claim) -> Iterator[Clause]:
             assert source is not None
             loops = (each for each, _ in source.find_statements(line) if isinstance(each, ast.For))
             at = next((each.lineno for each in loops), line)
-            place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
+            place = source.place(at, start.home)
             yield Clause(f"the script starts processes by `{source.text(at)}` ({place})")
 
 
@@ -726,8 +726,7 @@ def _find_join(start: JobStart, claim: Claim) -> Reason | None:
                 if not isinstance(loop, ast.For | ast.While) or not ends:
                     continue
                 at, place = (
-                    ScriptPlace(frames=((file, number, ""),)).short(start.home)
-                    for number in (ends[0].lineno, loop.lineno)
+                    source.place(number, start.home) for number in (ends[0].lineno, loop.lineno)
                 )
                 words = f"`{source.text(ends[0].lineno)}` ({at}) waits in each turn of "
                 words += f"`{source.text(loop.lineno)}` ({place}) for the process that was just "

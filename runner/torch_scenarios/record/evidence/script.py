@@ -54,6 +54,17 @@ _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 _OPEN = ("(", "[", "{", ",", "\\")
 
 
+def place_at(file: str, line: int, folder: str) -> str:
+    """Return where a line is, as reports show it: of a file in the folder from there on.
+
+    >>> place_at("/home/me/model/net.py", 7, "/home/me"), place_at("/lib/net.py", 7, "/home/me")
+    ('model/net.py:7', 'net.py:7')
+    """
+    path = Path(file)
+    name = path.relative_to(folder) if folder and path.is_relative_to(folder) else path.name
+    return f"{name}:{line}"
+
+
 class Script:
     """A script, parsed: what stands around a line."""
 
@@ -87,6 +98,15 @@ class Script:
                 body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
                 text = ast.unparse(ast.parse(f"{text}\n {body}" if body else text)).split("\n")[0]
         return text.rstrip(":")[:120]
+
+    def place(self, line: int, folder: str) -> str:
+        """Return where a line is, as reports show it: `train.py:19`."""
+        return place_at(self.file, line, folder)
+
+    def quote(self, line: int, folder: str) -> str:
+        """Return a line and where it is, as reports show both."""
+        text, place = self.text(line), self.place(line, folder)
+        return f"`{text}` ({place})"
 
     def find_statements(self, line: int) -> list[tuple[ast.stmt, str]]:
         """Return the statements around a line, innermost first, with the part of each it is in."""

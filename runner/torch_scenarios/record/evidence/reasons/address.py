@@ -181,8 +181,6 @@ def find_peer(call: RecordedCall, folder: str) -> tuple[str, str]:
             continue
         given = source.returned(value) if isinstance(value, ast.Call) else None
         found = [(given[0], given[1].lineno)] if given else source.traces(value, line)[:1]
-        text = "".join(
-            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in found
-        )
+        text = "".join(each.quote(at, folder) for each, at in found)
         return ast.unparse(value), text
     return "", ""

@@ -26,7 +26,14 @@ from torch_scenarios.record.evidence.reasons.value_source import (
     find_hash,
     trace_value,
 )
-from torch_scenarios.record.evidence.script import OF_RANK, Script, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    OF_RANK,
+    Script,
+    has_line,
+    name_of,
+    place_at,
+    script_at,
+)
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text, values_text
 
@@ -50,7 +57,7 @@ def find_argument(
         if source is None or value is None:
             continue
         text, set_at = ast.unparse(value), source.assignment(value, line)
-        place = short(((file, set_at or line, ""),), folder)
+        place = source.place(set_at or line, folder)
         words = f"the root is `{text}`"
         if set_at:
             words += f", which is set by `{source.text(set_at)}` ({place})"
@@ -116,7 +123,7 @@ def find_refused(call: RecordedCall, folder: str) -> str:
             continue
         words = f"the list is {_tell_origins(source, value, found, folder)}"
         more = [
-            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+            each.quote(at, folder)
             for each, at in source.traces(value, line)
             if (each is not source or at not in found) and not each.keeps_rank(at)
         ]
@@ -162,7 +169,7 @@ def _find_by_time(source: Script, line: int, read: set[str]) -> ast.For | None:
 
 def _explain_completion(source: Script, node: ast.For, folder: str) -> Reason:
     """Return that a loop takes its items in the order in which each rank's own tasks are over."""
-    place = short(((source.file, node.lineno, ""),), folder)
+    place = source.place(node.lineno, folder)
     words = (
         f"`{source.text(node.lineno)}` ({place}) gives its items in the order in which tasks end, "
         "and that order differs between ranks"
@@ -221,7 +228,7 @@ def _explain_set(
     measured, folder = about
     kept = [number for number, at in enumerate(found) if "from_numpy" in source.called(at)]
     found = found[: kept[0] + 1] if what == "dtype" and kept else found
-    place = short(((source.file, found[0], ""),), folder)
+    place = source.place(found[0], folder)
     text = ast.unparse(value)
     words = f"the tensor is {_tell_origins(source, value, found, folder)}{measured}"
     fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
@@ -231,7 +238,7 @@ def _explain_set(
             words += ": the `sum` of no numbers is an int" * ("sum" in source.called(at))
             break
     if what == "dtype" and kept:
-        there = short(((source.file, found[-1], ""),), folder)
+        there = source.place(found[-1], folder)
         words += "; `from_numpy` keeps the dtype of its array"
         fix = f"convert the array to one dtype at {there}, such as "
         fix += f"`.astype(numpy.float32)`, so that `{text}` has it on every rank."
@@ -245,7 +252,7 @@ def _find_measured(frames: Frames, value: ast.expr, folder: str) -> Reason | Non
         parting = sorted(_list_parting(script, at))
         if not parting and not (_MEASURES.search(script.text(at)) and script.asks_rank(at)):
             continue
-        place = short(((script.file, at, ""),), folder)
+        place = script.place(at, folder)
         words = f"the tensor is `{ast.unparse(value)}`, of `{script.text(at)}` ({place})"
         words += f": {_PARTED_SHORT.format(parting[0])}" if parting else ""
         fix = f"let {place} give a part of the same shape on every rank: "
@@ -279,7 +286,7 @@ def _find_decided(parted: DecidedParting, at: tuple[str, int], value: ast.expr) 
     held, chosen = tell_contents(parted, at, value)
     if not chosen:
         return None
-    text, place = ast.unparse(value), short(((*at, ""),), parted.folder)
+    text, place = ast.unparse(value), place_at(*at, parted.folder)
     fix = f"let all ranks take {chosen} the same way, so that `{text}` ({place}) has one shape."
     return Clause(f"the tensor {held}"), fix
 
@@ -367,7 +374,7 @@ def _tell_last_batch(
         )
         if head is None or not made[1] or _drops_last(*made):
             continue
-        place, at = (short(((each.file, no, ""),), folder) for each, no in ((script, line), made))
+        place, at = (each.place(no, folder) for each, no in ((script, line), made))
         words = (
             f"a batch of `{script.text(line)}` ({place}), and the last batch has {has}; the loader "
             f"is `{made[0].text(made[1])}` ({at})"
@@ -464,7 +471,7 @@ def _find_filled(source: Script, loop: ast.For, parted: DecidedParting) -> Reaso
             continue
         if not any(f"{items}.append(" in ast.unparse(each) for each in node.body):
             continue
-        place = short(((source.file, loop.lineno, ""),), parted.folder)
+        place = source.place(loop.lineno, parted.folder)
         values = list_values(decision, own)
         words = (
             f"`{source.text(loop.lineno)}` ({place}) goes through what each rank has put together: "
@@ -497,7 +504,7 @@ def find_objects(parted: DecidedParting) -> Reason | None:
     lines = _list_set(parted, source, value, frames[0][1]) if source and value is not None else {}
     if len(lines) < 2 or source is None or value is None:
         return None
-    where = {line: short(((source.file, line, ""),), parted.folder) for line in lines}
+    where = {line: source.place(line, parted.folder) for line in lines}
     (first, ranks), *rest = sorted(lines.items(), key=lambda each: each[1])
     verb = "passes" if len(ranks) == 1 else "pass"
     words = (
@@ -573,7 +580,7 @@ def _tell_returned(source: Script, lines: Sequence[int], folder: str) -> str:
             given = source.returned(node.value) if isinstance(node.value, ast.Call) else None
             if given is not None:
                 script, at = given[0], given[1].lineno
-                return f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+                return f": {script.quote(at, folder)}"
     return ""
 
 
@@ -634,7 +641,7 @@ def _is_mixed(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
 
 
 def _explain_converted(source: Script, node: ast.For, text: str, folder: str) -> Reason:
-    place = short(((source.file, node.lineno, ""),), folder)
+    place = source.place(node.lineno, folder)
     words = (
         f"the tensor is `{text}` of `{source.text(node.lineno)}` ({place}), of one shape on all "
         f"ranks: {HELD_OTHERWISE}"
@@ -677,7 +684,7 @@ def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:
 
 def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reason:
     file, line, text = given
-    place = short(((file, line, ""),), folder)
+    place = place_at(file, line, folder)
     source, value = script_at(file), ast.parse(text, mode="eval").body
     found = source.origins(value, line) if source is not None else []
     shown = f"`{text}`, which"
@@ -702,7 +709,7 @@ def _tell_batch_maker(frames: Frames, value: ast.expr, folder: str) -> tuple[str
     for script, name, function in list_collators((source, *source.imported())):
         at = find_sizing(script, function)
         if at:
-            place = short(((script.file, at, ""),), folder)
+            place = script.place(at, folder)
             words = (
                 f"; `{name}` makes the batch, and sets its size by `{script.text(at)}` ({place})"
             )
@@ -759,10 +766,7 @@ def find_made(parted: DecidedParting) -> Reason | None:
             if not _is_given_alike(parted, each, at)
         ][:MOST_MADE]
         if asking:
-            shown = ", ".join(
-                f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
-                for each, at in asking
-            )
+            shown = ", ".join(each.quote(at, folder) for each, at in asking)
             place, last = short(frames, folder), shown.split(", `")[-1].strip("`")
             fix = f"look first at `{last}: let every rank make the same of it."
             return Clause(f"what {place} calls depends on what differs by rank: {shown}"), fix
@@ -808,9 +812,9 @@ def find_order(parting: Parting, folder: str) -> Reason | None:
                 chosen = chosen or node.lineno
             if not isinstance(node, ast.For):
                 continue
-            place = short(((file, node.lineno, ""),), folder)
+            place = source.place(node.lineno, folder)
             if chosen:
-                where, at = (short(((file, each, ""),), folder) for each in (chosen, line))
+                where, at = (source.place(each, folder) for each in (chosen, line))
                 words = (
                     f"each rank makes the groups alone that it is in: `{source.text(chosen)}` "
                     f"({where}) leaves out those of others"
@@ -834,7 +838,7 @@ def _tell_rank(
     """Return in words the lines behind a tensor by which it differs between ranks."""
     source, lines = known
     found = [
-        f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+        each.quote(at, folder)
         for each, at in trace_value(frames, value)
         if each.asks_rank(at)
         and not each.keeps_rank(at)
@@ -854,7 +858,7 @@ MOST_MEASURED = 2
 def _tell_size(source: Script, value: ast.expr, known: Sequence[int], folder: str) -> str:
     """Return in words the lines behind those of a tensor that measure how large it is."""
     found = [
-        f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+        each.quote(at, folder)
         for each, at in source.traces(value, known[0])
         if (each is not source or at not in known) and _MEASURES.search(each.text(at))
     ]
@@ -864,9 +868,7 @@ def _tell_size(source: Script, value: ast.expr, known: Sequence[int], folder: st
 def _tell_origins(source: Script, value: ast.expr, lines: Sequence[int], folder: str) -> str:
     """Return an expression with the lines that set what it reads."""
     verb = "is set by" if isinstance(value, ast.Name | ast.Attribute) else "reads"
-    set_by = ", ".join(
-        f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})" for at in lines
-    )
+    set_by = ", ".join(source.quote(at, folder) for at in lines)
     return f"`{ast.unparse(value)}`, which {verb} {set_by}"
 
 
@@ -880,7 +882,7 @@ def find_buffer(place: Frames, folder: str) -> tuple[str, str]:
         found = source.origins(value, line)
         if not found:
             return f"`{ast.unparse(value)}`", short(place, folder)
-        where = short(((file, found[0], ""),), folder)
+        where = source.place(found[0], folder)
         return _tell_origins(source, value, found, folder), where
     return "", ""
 
@@ -920,7 +922,7 @@ def _explain_order(
     source: Script, node: ast.For, folder: str, what: str = "reaches another tensor"
 ) -> Reason:
     """Return that a loop comes to something else on some ranks in the same turn."""
-    place = short(((source.file, node.lineno, ""),), folder)
+    place = source.place(node.lineno, folder)
     words = f"`{source.text(node.lineno)}` ({place}) {what} on some ranks"
     returned, generator = source.returns(node.iter), source.generator(node.iter)
     made = [(source, returned)] if returned else []
@@ -931,7 +933,7 @@ def _explain_order(
         origins = source.origins(node.iter, node.lineno)[:1]
         made += [(source, at) for at in origins if not changed or source.asks_rank(at)]
     for script, at in made:
-        words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        words += f": {script.quote(at, folder)}"
         if _READY.search(script.text(at)):
             words += " gives them in the order in which they are ready"
             return Clause(words), (
@@ -966,7 +968,7 @@ def find_forward_input(parting: Parting, folder: str) -> Reason | None:
                 origin = _tell_dealt(source, name, line, folder) if source is not None else ""
                 if not origin:
                     continue
-                place, model = short(((file, line, ""),), folder), ast.unparse(call.func)
+                place, model = place_at(file, line, folder), ast.unparse(call.func)
                 words = f"`{given}`, which `{model}` is given ({place}), has another shape on "
                 words += f"each rank; it comes from {origin}"
                 fix = (
@@ -1014,7 +1016,7 @@ def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:
         and name.id in {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
     ]
     read, at = (loops[0].iter, loops[0].lineno) if loops else (name, line)
-    shown = [f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})"] * bool(loops)
+    shown = [source.quote(at, folder)] * bool(loops)
     own = next(
         (
             (script, number)
@@ -1026,5 +1028,5 @@ def _tell_dealt(source: Script, name: ast.Name, line: int, folder: str) -> str:
     )
     if own is not None:
         script, number = own
-        shown += [f"`{script.text(number)}` ({short(((script.file, number, ''),), folder)})"]
+        shown += [script.quote(number, folder)]
     return ", and that from ".join(shown)

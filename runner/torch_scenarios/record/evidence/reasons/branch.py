@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Reason
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.loop import loop_of
-from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.evidence.script import Script, place_at, script_at
 from torch_scenarios.record.format import (
     RankRecord,
 )
@@ -30,7 +30,7 @@ def explain_places(sides: Sequence[tuple[list[int], Frames]], folder: str) -> Re
         loop = loop_of(frames, [each for _, each in sides if each != frames])
         if loop is not None and len(sides) > 1:
             text, line, file = loop
-            place = short(((file, line, ""),), folder)
+            place = place_at(file, line, folder)
             verb = "is" if len(ranks) == 1 else "are"
             branch = branch_of(sides, folder)
             if branch is not None and "rank" in str(branch[0]):
@@ -115,7 +115,7 @@ def _decision(
     folder: str,
     among: int,
 ) -> tuple[Clause, str]:
-    place = short(((source.file, node.lineno, ""),), folder)
+    place = source.place(node.lineno, folder)
     who = ranks_text(ranks)
     verb = "goes" if len(ranks) == 1 else "go"
     alone = " alone" if 0 < len(ranks) < among else ""
@@ -164,10 +164,10 @@ def _jump_within(
                 node = called.jump_before(number) if called is not None else None
                 if called is None or node is None:
                     continue
-                text, place = called.text(node.lineno), short(((inner, node.lineno, ""),), folder)
+                text, place = called.text(node.lineno), called.place(node.lineno, folder)
                 verb = "is" if len(past) == 1 else "are"
                 words = (
-                    f"{ranks_text(past)} {verb} past {short(((file, line, ''),), folder)}, in "
+                    f"{ranks_text(past)} {verb} past {place_at(file, line, folder)}, in "
                     f"which {ranks_text(ranks)} wait{'s' * (len(ranks) == 1)}: `{text}` ({place}) "
                     "may lead out of it before"
                 )
@@ -193,10 +193,10 @@ def _jump(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[Claus
     node = source.jump_before(line)
     if node is None:
         return _jump_within(sides, folder)
-    text, place = source.text(node.lineno), short(((file, node.lineno, ""),), folder)
+    text, place = source.text(node.lineno), source.place(node.lineno, folder)
     who, verb = ranks_text(late), "goes" if len(late) == 1 else "go"
     words = (
-        f"{who} {verb} past {short(((file, line, ''),), folder)}, where {ranks_text(early)} wait"
+        f"{who} {verb} past {source.place(line, folder)}, where {ranks_text(early)} wait"
         f"{'s' * (len(early) == 1)}: `{text}` ({place}) may lead past it"
     )
     fix = f"take the way out at {place} on all ranks or on none: agree on its condition first."

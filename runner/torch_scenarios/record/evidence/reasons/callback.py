@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, place_at, script_at
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -77,8 +77,8 @@ def _explain(
     call: ast.Call,
 ) -> Reason:
     file, made = function
-    text, there = ast.unparse(call), short(((*outer, ""),), parted.folder)
-    where = short(((file, made.lineno, ""),), parted.folder)
+    text, there = ast.unparse(call), place_at(*outer, parted.folder)
+    where = place_at(file, made.lineno, parted.folder)
     words = f"`{text}` ({there}) calls `{made.name}` ({where}) more often on {ranks_text(ranks)}"
     given = [
         node for node in ast.walk(made) if isinstance(node, ast.Return) and node.value is not None
@@ -86,7 +86,7 @@ def _explain(
     if not given:
         return Clause(words), f"let `{made.name}` be called as often on all ranks ({there})."
     value = ast.unparse(given[-1].value or made)
-    place = short(((file, given[-1].lineno, ""),), parted.folder)
+    place = place_at(file, given[-1].lineno, parted.folder)
     words += f", by what that returns: `{value}` ({place}), which is each rank's own"
     fix = (
         f"let `{made.name}` return the same on all ranks ({place}): reduce `{value}` over them, as "

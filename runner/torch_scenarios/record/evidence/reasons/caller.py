@@ -14,7 +14,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.reasons.origin import word_values
-from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, place_at, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -102,7 +102,7 @@ def find_finalizer(parted: DecidedParting) -> Reason | None:
             scope = source.scope(line) if source is not None else None
             if not isinstance(scope, ast.FunctionDef) or scope.name != "__del__":
                 continue
-            place = short(((file, scope.lineno, ""),), parted.folder)
+            place = place_at(file, scope.lineno, parted.folder)
             verb = "is" if len(ranks) == 1 else "are"
             words = (
                 f"{ranks_text(ranks)} {verb} in `__del__` ({place}), which runs where the last "
@@ -138,9 +138,9 @@ def find_turn(parted: DecidedParting) -> Reason | None:
                     for rank in who
                 ]
                 if waiting and _IN_TURN.search(head):
-                    place = short(((file, node.lineno, ""),), parted.folder)
+                    place = place_at(file, node.lineno, parted.folder)
                     inner = short(frames, parted.folder)
-                    outer = short(((file, line, ""),), parted.folder)
+                    outer = place_at(file, line, parted.folder)
                     return _tell_turn(ranks, waiting, (inner, outer), head, place)
     return None
 
@@ -184,7 +184,7 @@ def find_anew(parted: DecidedParting) -> Reason | None:
             if not further or not _is_repeated(parted, ranks, frames[at:]):
                 continue
             wrapped = f"@{ast.unparse(scope.decorator_list[-1])}"
-            place = short(((file, scope.lineno, ""),), parted.folder)
+            place = source.place(scope.lineno, parted.folder)
             has = "has" if len(ranks) == 1 else "have"
             words = (
                 f"{ranks_text(ranks)} {has} begun `{scope.name}` ({place}) anew, which `{wrapped}` "
@@ -336,10 +336,7 @@ class _SoleCaller(Struct, frozen=True, kw_only=True):
 
     def _show(self, lines: Iterable[tuple[Script, int]]) -> str:
         folder = self.parted.folder
-        return ", ".join(
-            f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})"
-            for source, at in lines
-        )
+        return ", ".join(source.quote(at, folder) for source, at in lines)
 
 
 def _find_switched(frames: Frames) -> tuple[str, Script, list[int]] | None:
@@ -421,10 +418,10 @@ def find_early_end(parted: DecidedParting) -> Reason | None:
     if not ends:
         return None
     shown = ", ".join(_show_line(source, at, folder) for source, at in ends)
-    place = short(((file, line, ""),), folder)
+    place = place_at(file, line, folder)
     words = f"some ranks may have left the loop in `{text.strip()}` ({place}) early, by {shown}"
     rated = [
-        f"`{node.name}` ({short(((source.file, node.lineno, ''),), folder)})"
+        f"`{node.name}` ({source.place(node.lineno, folder)})"
         for source in dict.fromkeys(source for source, _ in ends)
         for node in ast.walk(source.tree)
         if isinstance(node, ast.FunctionDef) and _RATES.search(node.name)
@@ -439,7 +436,7 @@ def find_early_end(parted: DecidedParting) -> Reason | None:
 
 
 def _show_line(source: Script, at: int, folder: str) -> str:
-    return f"`{source.text(at).rstrip(',')}` ({short(((source.file, at, ''),), folder)})"
+    return f"`{source.text(at).rstrip(',')}` ({source.place(at, folder)})"
 
 
 def _is_called(source: Script, name: str) -> bool:
@@ -516,7 +513,7 @@ def find_handler(parted: DecidedParting) -> Reason | None:
     for (file, at, name), ranks in inside.items():
         if len(set(ranks)) == len(parted.ranks):
             continue
-        place = short(((file, at, ""),), parted.folder)
+        place = place_at(file, at, parted.folder)
         verb = "is" if len(ranks) == 1 else "are"
         words = (
             f"{ranks_text(ranks)} alone {verb} in `{name}`, which handles a signal ({place}): it "
@@ -543,7 +540,7 @@ def find_compiled(parted: DecidedParting) -> Reason | None:
             if isinstance(node, ast.If) and _leads_to(source, node, call.operation):
                 verb = "communicates" if len(ranks) == 1 else "communicate"
                 text = ast.unparse(node.test)
-                place = short(((file, node.lineno, ""),), parted.folder)
+                place = place_at(file, node.lineno, parted.folder)
                 words = (
                     f"{ranks_text(ranks)} alone {verb} in `{scope.name}`, which is compiled: "  # type: ignore[union-attr]
                     f"each rank compiles its own way through `if {text}` ({place})"

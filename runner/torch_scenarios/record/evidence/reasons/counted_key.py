@@ -12,8 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from torch_scenarios.record.evidence.choice import short
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import place_at, script_at
 from torch_scenarios.record.format import RankRecord, ScriptPlace
 
 
@@ -53,7 +52,7 @@ def explain_counted_key(
         ]
         if len(counts) < len(records):
             continue
-        where, place = counts[0].short(folder), short(((file, test.lineno, ""),), folder)
+        where, place = counts[0].short(folder), place_at(file, test.lineno, folder)
         words = (
             f"all ranks count up the key `{key}` of the store ({where}) in each round, and "
             f"`{ast.unparse(test)}` ({place}) waits for one number: in the round before it was "

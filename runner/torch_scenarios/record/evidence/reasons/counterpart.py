@@ -49,7 +49,7 @@ from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import has_line, script_at
+from torch_scenarios.record.evidence.script import has_line, place_at, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -294,7 +294,7 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             continue
         lines = (*source.traces(tag, line), (source, line))
         for script, hashed in filter(None, (find_hash(*each) for each in lines)):
-            place = short(((script.file, hashed.lineno, ""),), folder)
+            place = script.place(hashed.lineno, folder)
             words = f"the tag is `{ast.unparse(tag)}`, by `{script.text(hashed.lineno)}` ({place})"
             words += f": {HASHES_DIFFER}"
             fix = f"number what is sent ({place}) by a table that both ends have, or `zlib.crc32`."
@@ -509,7 +509,7 @@ def _tell_bound(loop: tuple[str, int], folder: str) -> str:
     chosen = [(each, at) for each, at in traced if each.chooses(at) and not each.keeps_rank(at)]
     first = [(source, at) for at in source.origins(node.iter, node.lineno)]
     for script, at in (*chosen, *first)[:1]:
-        return f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        return script.quote(at, folder)
     return ""
 
 
@@ -660,7 +660,7 @@ def _tell_over(
     (rank, inner, few), (waiting, outer, many) = over, waits
     if not 0 < few < many:
         return None
-    at, there = (short(((each[2], each[1], ""),), parted.folder) for each in (inner, outer))
+    at, there = (place_at(each[2], each[1], parted.folder) for each in (inner, outer))
     words = (
         f"rank {rank} has taken its loop `{inner[0]}` ({at}) {times(few)} and left it, rank "
         f"{waiting} takes its own, `{outer[0]}` ({there}), {times(many)}"
@@ -768,7 +768,7 @@ def _find_never_reached(
     if not reached:
         return None
     (text, line, file), peers = next(iter(reached.items()))
-    place = short(((file, line, ""),), parted.folder)
+    place = place_at(file, line, parted.folder)
     words = (
         f"rank {rank} {what}s in the loop `{text}` ({place}), which reaches "
         f"{ranks_text(sorted(peers))} and not to rank {waiting}"
@@ -937,7 +937,7 @@ def _explain_distance(parted: DecidedParting, waiting: int, rank: int, what: str
             if node is None or source is None:
                 continue
             text = source.text(node.lineno)
-            place = short(((file, node.lineno, ""),), parted.folder)
+            place = source.place(node.lineno, parted.folder)
             words = (
                 f"rank {waiting} makes this message at {call.made_at.short(parted.folder)}, under "
                 f"`{text}` ({place}), and no rank {what}s over that distance"
@@ -1036,7 +1036,7 @@ def explain_anyone(finding: Finding, records: Mapping[int, RankRecord], folder: 
             clauses, fix = [skipped[0], *clauses], skipped[1].removesuffix(".")
         elif loop is not None:
             text, line, file = loop
-            fix += f": look at the turns of `{text}` ({short(((file, line, ''),), folder)})"
+            fix += f": look at the turns of `{text}` ({place_at(file, line, folder)})"
         return replace(
             finding,
             code="diagnosis_undeclared",

@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
-from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.evidence.script import name_of, place_at, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall
 
 #: functions that send, and that receive
@@ -95,7 +95,7 @@ def find_late_message(
         )
         place = there
         if loop is not None:
-            text, place = loop[0], short(((loop[1], loop[2], ""),), folder)
+            text, place = loop[0], place_at(loop[1], loop[2], folder)
             words += f": `{text}` ({place}) goes through the ranks in this order"
         fix = (
             f"let rank {rank} send to rank {waiting} first ({place}), or begin its messages "

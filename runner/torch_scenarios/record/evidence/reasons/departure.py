@@ -28,7 +28,7 @@ from torch_scenarios.record.evidence.reasons.lost_wakeup import explain_lost_wak
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import end_of, find_one_call, script_at
+from torch_scenarios.record.evidence.script import end_of, find_one_call, place_at, script_at
 from torch_scenarios.record.evidence.stack import (
     StackFrame,
     has_all_threads,
@@ -424,7 +424,7 @@ def _explain_stores(stacks: Mapping[int, str], folder: str) -> list[str]:
             )
             if count is None:
                 continue
-            place = short(((frame.filename, frame.line, ""),), folder)
+            place = place_at(frame.filename, frame.line, folder)
             text = ast.unparse(count)
             lines.append(
                 f"rank {rank} waits at {place} for the clients of its `TCPStore`, which counts "
@@ -466,7 +466,7 @@ def explain_wait(
     if at is None:
         return None
     own = frames[at:]
-    place = short(((own[0].filename, own[0].line, ""),), folder)
+    place = place_at(own[0].filename, own[0].line, folder)
     passed = "\n".join(f"{each.filename} {each.name}" for each in frames[:at])
     for pattern, words, fix in _KNOWN if at else ():
         if pattern.search(passed):
@@ -492,7 +492,7 @@ def _tell_threads(threads: Sequence[Sequence[StackFrame]], folder: str) -> tuple
         own = next((each for each in frames if not is_foreign(each.filename)), None)
         if own is None:
             continue
-        place = short(((own.filename, own.line, ""),), folder)
+        place = place_at(own.filename, own.line, folder)
         wait = explain_wait(frames, "", folder)
         if wait is None:
             found[f"in `{own.name}` ({place})"] = ""
@@ -550,7 +550,7 @@ _HAS_TIME = re.compile(r"timeout|block=|(?:join|wait|result|get)\([^)]*\d")
 def _tell_barrier(file: str, folder: str) -> str:
     """Return the one line of a script that makes a barrier; nothing for none or several."""
     text, line = find_one_call(file, "Barrier")
-    return f", made by `{text}` ({short(((file, line, ''),), folder)})" * bool(line)
+    return f", made by `{text}` ({place_at(file, line, folder)})" * bool(line)
 
 
 def explain_parent(
@@ -570,7 +570,7 @@ def explain_parent(
     filled = [rank for rank, each in sorted(stacks.items()) if _fills_queue(each)]
     if own is None:
         return []
-    place = short(((own.filename, own.line, ""),), folder)
+    place = place_at(own.filename, own.line, folder)
     wait = explain_wait(frames, "", folder)
     if filled:
         stay = "is at its end, and stays" if len(filled) == 1 else "are at their end, and stay"
@@ -608,7 +608,7 @@ def _explain_read(frame: StackFrame, program: str, folder: str) -> tuple[str, st
     reads = _READS.search(source.frame(frame.line)[2]) if source is not None else None
     if not program or reads is None:
         return None
-    place = short(((frame.filename, frame.line, ""),), folder)
+    place = place_at(frame.filename, frame.line, folder)
     words = f"at {place} for the end of what a program prints that it has started: {program}"
     fix = "look at what the program waits for, and end it after a time (`communicate(timeout=)`)."
     return words, next((own for each, own in _OF_PROGRAM.items() if each in words), fix)
@@ -646,11 +646,11 @@ def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | N
     lock = _lock_in(own[0])
     if not lock:
         return None
-    place = short(((own[0].filename, own[0].line, ""),), folder)
+    place = place_at(own[0].filename, own[0].line, folder)
     for each in own:
         for line in _lines_of_withs(each, lock):
             if (each.filename, line) != (own[0].filename, own[0].line):
-                held = short(((each.filename, line, ""),), folder)
+                held = place_at(each.filename, line, folder)
                 fix = (
                     f"take the lock once: call nothing under it that takes it again (:"
                     f"{each.line}), or let it be a `threading.RLock`."
@@ -688,9 +688,7 @@ def _find_other_order(own: Sequence[StackFrame], lock: str, folder: str) -> tupl
         ]
         for name, since in held:
             for line in source.nestings(lock, name):
-                taken, crossed = (
-                    short(((frame.filename, at, ""),), folder) for at in (since, line)
-                )
+                taken, crossed = (source.place(at, folder) for at in (since, line))
                 return (
                     f"and holds `{name}` since {taken}; at {crossed} the code takes `{name}` "
                     f"under `{lock}`: a thread there may hold `{lock}` and wait for `{name}`"
@@ -828,7 +826,7 @@ def find_polls(
             loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
             test = _read_test(loop) if loop is not None else None
             if loop is not None and test is not None:
-                place = short(((file, loop.lineno, ""),), folder)
+                place = place_at(file, loop.lineno, folder)
                 of_kind = timed if _asks_clock(test) else found
                 text = f"`while {ast.unparse(loop.test)}` ({place})"
                 text += "" if test is loop.test else f", until `{ast.unparse(test)}`,"
@@ -928,7 +926,7 @@ def _find_missed(
             for rank, each in written
             if PurePath(each.path).parent == folder_of
         ]
-        where = short(((*asks_at, ""),), folder)
+        where = place_at(*asks_at, folder)
         verb = "asks" if len(ranks) == 1 else "ask"
         elsewhere = next(((r, e) for r, e in written if PurePath(e.path).name == name), None)
         if elsewhere is not None:
@@ -1016,7 +1014,7 @@ def _tell_leaver(records: Mapping[int, RankRecord], folder: str, parent: str = "
         way = _find_way_past(records, (file, line), left, folder) if left else None
         if way is not None:
             rank, name = next(iter(names.items()))
-            where, have = short(((file, line, ""),), folder), "has" if len(left) == 1 else "have"
+            where, have = place_at(file, line, folder), "has" if len(left) == 1 else "have"
             return (
                 f"{ranks_text(left)} {have} written no file at {where}, where rank {rank} writes "
                 f"`{name}`: {way[0].words}"
@@ -1092,7 +1090,7 @@ def _find_apart(
                     text, own = ast.unparse(node.test), ranks_text([rank])
                     way = "into" if name == "body" else "into the `else` of"
                     verb = "does" if len(others) == 1 else "do"
-                    where = short(((*at, ""),), folder)
+                    where = place_at(*at, folder)
                     inner = short(frames, folder)
                     words = f"{ranks_text(others)} {verb} not go {way} `if {text}` ({where})"
                     return [f"{words}, under which {own} is ({inner})"]

@@ -44,7 +44,7 @@ def tell_passed(record: RankRecord, folder: str) -> str:
         passed = [part for each in calls for part in each.args]
         passed += [each.value for call in calls for each in call.keywords]
         lines = [
-            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+            each.quote(at, folder)
             for each, at in source.traces(ast.Tuple(passed, ast.Load()), line)
             if not each.keeps_rank(at) and getattr(each.scope(at), "name", "") != "__init__"
         ]
@@ -96,7 +96,7 @@ def _find_indexed(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
             listed = find_listed(source, node.value, line, folder)
             if listed is not None:
                 return listed
-            held, place = ast.unparse(node.value), short(((file, set_at, ""),), folder)
+            held, place = ast.unparse(node.value), source.place(set_at, folder)
             words = f"`{held}` is set by `{source.text(set_at)}` ({place})"
             if source.called(set_at) & {"chunk", "split"}:
                 words += ", which gives fewer parts than asked for where the rows do not divide"
@@ -118,7 +118,7 @@ def _find_unpicklable(record: RankRecord, found: re.Match[str], folder: str) -> 
 
 
 def _tell_unpicklable(source: Script, line: int, folder: str) -> Reason:
-    place = short(((source.file, line, ""),), folder)
+    place = source.place(line, folder)
     words = f"what it sends holds `{source.text(line)}` ({place}), which has no name by which "
     words += "another process could find it"
     fix = (
@@ -144,7 +144,7 @@ def _find_recomputed(record: RankRecord, _: re.Match[str], folder: str) -> Reaso
             )
         )
         if lines:
-            place = short(((source.file, lines[0], ""),), folder)
+            place = source.place(lines[0], folder)
             words = (
                 f"`{source.text(lines[0])}` ({place}) runs its part of the model again in the "
                 "backward pass, once for each call: a parameter that two of these use is ready "
@@ -184,7 +184,7 @@ def find_own_peer(frames: Frames, rank: int, folder: str) -> Reason | None:
         if source is None or value is None:
             continue
         shown = [
-            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+            script.quote(at, folder)
             for script, at in source.traces(value, line)
             if not script.keeps_rank(at)
         ]
@@ -222,12 +222,12 @@ def _find_slow_worker(record: RankRecord, found: re.Match[str], folder: str) -> 
         if isinstance(each, ast.FunctionDef) and each.name in {"__getitem__", "__getitems__"}
     ]
     source, line = limits[0]
-    place = short(((source.file, line, ""),), folder)
+    place = source.place(line, folder)
     words = f"a worker took longer for a batch than `{source.text(line)}` ({place}) gives it"
     reads = "what the dataset reads"
     if len(readers) == 1:
         script, function = readers[0]
-        at = short(((script.file, function.lineno, ""),), folder)
+        at = script.place(function.lineno, folder)
         words += f"; each item is read by `{script.text(function.lineno)}` ({at})"
         reads = f"what it waits for there ({at})"
     fix = (
@@ -259,9 +259,9 @@ def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
     if not found:
         return None
     source, name, node = found[0]
-    place = short(((source.file, node.lineno, ""),), folder)
+    place = source.place(node.lineno, folder)
     sized = find_sizing(source, node)
-    at = f" by `{source.text(sized)}` ({short(((source.file, sized, ''),), folder)})" * bool(sized)
+    at = f" by {source.quote(sized, folder)}" * bool(sized)
     words = (
         f"one rank reads the batches of all ranks and joins them: what `{name}` ({place}) gives is "
         f"of another size from batch to batch{at}"

@@ -14,7 +14,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.origin import word_values
-from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, place_at, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -37,7 +37,7 @@ def find_coroutine(parted: DecidedParting) -> Reason | None:
             is_task = _is_task(parted, source, scope.name)
             if is_task is False or (is_task is None and len(parted.sides) < 2):
                 continue
-            place = short(((file, scope.lineno, ""),), parted.folder)
+            place = source.place(scope.lineno, parted.folder)
             words = (
                 f"`{scope.name}` ({place}) is a coroutine: each rank's event loop runs its "
                 "tasks in its own order, as each becomes ready"
@@ -151,8 +151,8 @@ def _tell_override(
 ) -> Reason:
     ranks, others = sides
     file, owner, method = base
-    place = short(((source.file, own.lineno, ""),), parted.folder)
-    first = short(((file, method.lineno, ""),), parted.folder)
+    place = source.place(own.lineno, parted.folder)
+    first = place_at(file, method.lineno, parted.folder)
     verb = "is" if len(ranks) == 1 else "are"
     have = "has" if len(others) == 1 else "have"
     words = (
@@ -267,7 +267,7 @@ def _tell_made(
     decision: Decision,
 ) -> Reason:
     source, call = made
-    where = short(((source.file, call.lineno, ""),), parted.folder)
+    where = source.place(call.lineno, parted.folder)
     verb, place = "makes" if len(ranks) == 1 else "make", parted.place(decision)
     values = word_values(parted, decision, parted.tallies(whole=True)[decision])
     words = (
@@ -344,7 +344,7 @@ def _tell_registered(
     decision: Decision,
 ) -> Reason:
     file, call, name = registered
-    where, place = short(((file, call.lineno, ""),), parted.folder), parted.place(decision)
+    where, place = place_at(file, call.lineno, parted.folder), parted.place(decision)
     verb = "registers" if len(ranks) == 1 else "register"
     values = word_values(parted, decision, parted.tallies(whole=True)[decision])
     words = (
@@ -376,7 +376,7 @@ def find_roles(parted: DecidedParting) -> Reason | None:
         if loop is None or _have_been(parted, others, frames[0][0], (frames[0][1],) * 2):
             return None
         source, node = loop
-        place = short(((source.file, node.lineno, ""),), parted.folder)
+        place = source.place(node.lineno, parted.folder)
         verb = "takes" if len(ranks) == 1 else "take"
         found.append((f"{ranks_text(ranks)} {verb} what is passed from", node, place, source))
     if found[0][1] is found[1][1]:

@@ -61,7 +61,7 @@ def tell_behind(parted: DecidedParting, decision: Decision) -> str:
             behind = f"; behind it, {count_turns(parted, each, own)}"
     for source, line in traces if not behind else ():
         if source.asks_rank(line) and not source.keeps_rank(line):
-            place = short(((source.file, line, ""),), parted.folder)
+            place = source.place(line, parted.folder)
             return f"; behind it is `{source.text(line)}` ({place})"
     return behind
 

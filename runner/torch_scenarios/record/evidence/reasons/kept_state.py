@@ -17,7 +17,7 @@ from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.reasons.value_source import find_argument_of, trace_value
-from torch_scenarios.record.evidence.script import Script, end_of, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, end_of, name_of, place_at, script_at
 from torch_scenarios.record.format import Decision
 
 #: methods by which an object, or a list that it has, is given something to keep
@@ -69,7 +69,7 @@ def _tell_kept(
     """Return that a line, by an `if`, gives an object more to keep on some ranks."""
     at, text, name = kept
     own = parted.tallies(whole=True)[decision]
-    place = short(((decision.file, at, ""),), parted.folder)
+    place = place_at(decision.file, at, parted.folder)
     values = word_values(parted, decision, own)
     words = (
         f"{count_turns(parted, decision, own)}{f', where {values}' if values else ''}: it "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, count_turns, short
+from torch_scenarios.record.evidence.choice import DecidedParting, count_turns
 from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
 from torch_scenarios.record.evidence.script import end_of, script_at
 from torch_scenarios.record.format import (
@@ -125,7 +125,7 @@ def _tell_between(
         of_rank = [at for at in lines if source.asks_rank(at) and not source.keeps_rank(at)]
         chosen = of_rank if len(of_rank) == 1 else lines
         if len(chosen) == 1:
-            where, at = (short(((file, each, ""),), folder) for each in (since, chosen[0]))
+            where, at = (source.place(each, folder) for each in (since, chosen[0]))
             return [
                 f"{SINCE}{_name(before)} ({where}) it has run `{source.text(chosen[0])}` ({at})"
             ]
@@ -146,7 +146,7 @@ def _tell_body(file: str, line: int, folder: str) -> str:
     if source is None or not isinstance(node, ast.If):
         return ""
     first = node.body[0].lineno
-    return f": `{source.text(first)}` ({short(((file, first, ''),), folder)})"
+    return f": `{source.text(first)}` ({source.place(first, folder)})"
 
 
 def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding | None:

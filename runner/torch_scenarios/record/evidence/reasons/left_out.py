@@ -8,9 +8,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns
 from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
-from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    name_of,
+    place_at,
+    script_at,
+)
 
 #: how it is said that a sampler of the script's own ends its batches by what is in them
 BATCH_ENDS = "what a batch holds ends it"
@@ -25,7 +32,7 @@ def tell_left_out(
     them, or ends its batches later, or a line with a filter. `counts` says how many turns each rank
     has.
     """
-    source, loop = script_at(at[0]), short(((*at, ""),), parted.folder)
+    source, loop = script_at(at[0]), place_at(*at, parted.folder)
     node = source.find_for(at[1]) if source is not None else None
     if source is None or node is None:
         return "", ""
@@ -62,10 +69,10 @@ def tell_left_out(
         if not script.names_rank(number)
     ]
     for script, number in places[:1]:
-        place = short(((script.file, number, ""),), parted.folder)
+        place = script.place(number, parted.folder)
         words = f"items are left out by `{script.text(number)}` ({place})"
         for source, hashed in filter(None, [find_hash(script, number)]):
-            place = short(((source.file, hashed.lineno, ""),), parted.folder)
+            place = source.place(hashed.lineno, parted.folder)
             words += f", which goes by `{ast.unparse(hashed)}` ({place}): {HASHES_DIFFER}"
         return words, fix
     return "", ""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Reason
 from torch_scenarios.record.evidence.script import Script, name_of
 
 #: what reads a folder, in the order that its file system has
@@ -38,8 +38,8 @@ def find_listed(source: Script, held: ast.expr, line: int, folder: str) -> Reaso
             if listed is None:
                 continue
             script, number = listed
-            place = short(((script.file, number, ""),), folder)
-            filled = short(((source.file, at, ""),), folder)
+            place = script.place(number, folder)
+            filled = source.place(at, folder)
             words = (
                 f"`{ast.unparse(held)}` is filled with what all ranks have (`{source.text(at)}`, "
                 f"{filled}), and each rank lists the files for itself: `{script.text(number)}` "
@@ -48,7 +48,7 @@ def find_listed(source: Script, held: ast.expr, line: int, folder: str) -> Reaso
             order = _find_order(script, number)
             where = place
             if order:
-                where = short(((script.file, order, ""),), folder)
+                where = script.place(order, folder)
                 words += f", in the order of `{script.text(order)}` ({where})"
             words += ", which may be another one in each process"
             fix = (

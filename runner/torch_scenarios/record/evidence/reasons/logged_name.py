@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.notes.decision import averages_names
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import Decision
@@ -82,6 +82,6 @@ def _tell_made(parted: DecidedParting, decision: Decision) -> str:
         where, line = (given[0], given[1].lineno) if given is not None else (source, 0)
         line = line or source.assignment(value, decision.line)
         if line:
-            place = short(((where.file, line, ""),), parted.folder)
+            place = where.place(line, parted.folder)
             return f", which `{where.text(line)}` ({place}) makes"
     return ""

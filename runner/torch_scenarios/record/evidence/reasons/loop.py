@@ -24,7 +24,14 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.left_out import BATCH_ENDS, tell_left_out
 from torch_scenarios.record.evidence.reasons.origin import tell_contents, word_values
-from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    name_of,
+    place_at,
+    script_at,
+)
 from torch_scenarios.record.format import (
     BlockingCall,
     Decision,
@@ -154,7 +161,7 @@ class _LongerLoop(Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> str:
         """The place of the loop."""
-        return short(((*self.at, ""),), self.folder)
+        return place_at(*self.at, self.folder)
 
     def tell(self, times: str) -> str:
         """Return that ranks have other numbers of turns, and all that is known of why."""
@@ -248,7 +255,7 @@ def _find_uneven_option(parted: DecidedParting) -> tuple[str, str]:
             if not isinstance(node, ast.keyword) or node.arg not in _EVENING:
                 continue
             if isinstance(node.value, ast.Constant) and node.value.value is False:
-                place = short(((source.file, node.value.lineno, ""),), parted.folder)
+                place = source.place(node.value.lineno, parted.folder)
                 return f"`{node.arg}=False` ({place})", _EVENING[node.arg]
     return "", ""
 
@@ -274,7 +281,7 @@ def _tell_evened(at: tuple[str, int], folder: str) -> tuple[str, str] | None:
             name, what = _PARTS_EVENLY.get(name_of(call.func), ("", ""))
             passed = {each.arg: ast.unparse(each.value) for each in call.keywords}
             if name and None not in passed and passed.get(name, str(False)) == str(False):
-                place = short(((script.file, call.lineno, ""),), folder)
+                place = script.place(call.lineno, folder)
                 text = ast.unparse(call.func)
                 return (
                     f"`{text}` ({place}) {PARTS_UNLIKE}",
@@ -447,7 +454,7 @@ def _explain_join(
             each == file and span[0] < number <= span[1] for each, number, _ in call.place.frames
         )
     }
-    head, loop = (short(((file, number, ""),), folder) for number in (joined, line))
+    head, loop = (place_at(file, number, folder) for number in (joined, line))
     context = _name_join(file, joined)
     is_joined = named.pop("", None) is not None or context != "join_uneven_inputs"
     turns = f"give every rank as many turns of the loop at {loop}"
@@ -506,7 +513,7 @@ def _explain_unjoined(
         is_given = re.search(rf"\b{re.escape(name)}\b", head) is not None
         if name not in wrapped or is_given:
             continue
-        where, at = (short(((file, line, ""),), folder) for line in (joined, node.lineno))
+        where, at = (place_at(file, line, folder) for line in (joined, node.lineno))
         words = (
             f"under `{head}` ({where}) a rank whose loop has ended answers the calls of the models "
             f"that Join is given, and not those of `{name}`, which the loop calls too ({at})"
@@ -536,7 +543,7 @@ def _find_ended(
         is_inside = span[0] < decision.line <= span[1]
         is_begun = all(each.no for each in (*mine, *rest))
         if is_inside and is_begun and max(e.yes for e in mine) < min(e.yes for e in rest):
-            place, around = parted.place(decision), short(((file, line, ""),), parted.folder)
+            place, around = parted.place(decision), source.place(line, parted.folder)
             turns = list_times({rank: each.yes for rank, each in own.items()})
             words = (
                 f"the loop `{decision.text}` ({place}) has ended on {ranks_text([*ranks])}, which "
@@ -626,7 +633,7 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     # what a function returns is made of what it has set before
     is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
     behind = [
-        f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        script.quote(at, folder)
         for script, at in dict.fromkeys(
             [*options[:1], *asking[: 2 if is_made else 1], *_find_dealt(asking)]
         )
@@ -916,7 +923,7 @@ def _tell_rows(parted: DecidedParting, at: Frames) -> str:
         own = next((each for each in lines if each[0].asks_rank(each[1])), None)
         if own is not None:
             shown = [
-                f"`{script.text(number)}` ({short(((script.file, number, ''),), parted.folder)})"
+                script.quote(number, parted.folder)
                 for script, number in dict.fromkeys((lines[0], own))
             ]
             return f"; what it is given comes from {', and that from '.join(shown)}"
@@ -1044,7 +1051,7 @@ def _explain_taken(
     for decision, own in tallies.items():
         asked = source.condition(decision.line) if source and decision.file == file else None
         if isinstance(asked, ast.If) and asked.lineno < call.lineno <= end_of(asked):
-            place = short(((file, call.lineno, ""),), parted.folder)
+            place = place_at(file, call.lineno, parted.folder)
             words = (
                 f"`{ast.unparse(call)}` ({place}) may take from the iterator of the loop, and "
                 f"{count_turns(parted, decision, own)}"
@@ -1158,6 +1165,6 @@ def _tell_kept_order(parted: DecidedParting, source: Script | None, line: int) -
             if filled & given and name_of(function) in {"items", "keys", "values"}:
                 name = min(filled & given)
                 text = inner.text(node.lineno).rstrip(":") if inner is not None else ""
-                where = short(((file, node.lineno, ""),), parted.folder)
+                where = place_at(file, node.lineno, parted.folder)
                 return f"; `{name}` is filled in that order, and `{text}` ({where}) goes through it"
     return ""

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -39,7 +39,7 @@ def find_lost_dimension(parted: DecidedParting) -> Reason | None:
     if len(found) != 1:
         return None
     source, line = found[0]
-    place = short(((source.file, line, ""),), parted.folder)
+    place = source.place(line, parted.folder)
     verb = "passes" if len(lone) == 1 else "pass"
     words = (
         f"{ranks_text(lone)} {verb} a number where others pass a tensor: `{source.text(line)}` "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 
-from torch_scenarios.record.evidence.choice import short
 from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
 from torch_scenarios.record.format import CaughtError, RankRecord
 
@@ -40,8 +39,8 @@ def explain_lost_wakeup(
             call = _find_call(source, each)
             if call is None:
                 continue
-            place = short(((each.decision.file, each.decision.line, ""),), folder)
-            at = short(((each.decision.file, call.lineno, ""),), folder)
+            place = source.place(each.decision.line, folder)
+            at = source.place(call.lineno, folder)
             raised = each.raised_at.short(folder)
             words = f"rank {rank} has caught {each.words} ({raised}) in `{each.decision.text}` "
             words += f"({place}), which leaves out `{ast.unparse(call)}` ({at})"

@@ -62,7 +62,7 @@ def _find_chosen_order(call: RecordedCall, folder: str) -> Reason | None:
     for script, line in trace_value((head, *frames[1:]), loop.iter):
         if (script.asks_rank(line) or script.chooses(line)) and not script.keeps_rank(line):
             text = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
-            place, at = short((head,), folder), short(((script.file, line, ""),), folder)
+            place, at = short((head,), folder), script.place(line, folder)
             words = f"`{text}` ({place}) goes by `{script.text(line)}` ({at})"
             fix = (
                 f"let both ranks go through the same in the same order ({at}): one receives in the "

@@ -15,7 +15,6 @@ from torch_scenarios.record.evidence.choice import (
     Tally,
     count_turns,
     list_times,
-    short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
@@ -23,7 +22,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.error_source import find_source, tell_passed
 from torch_scenarios.record.evidence.reasons.given import tell_given
 from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
-from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.evidence.script import name_of, place_at, script_at
 from torch_scenarios.record.format import (
     Decision,
     RankRecord,
@@ -123,7 +122,7 @@ def _tell_chosen(record: RankRecord, folder: str) -> str:
         for script, at in source.traces(ast.Tuple(read, ast.Load()), line):
             if script.chooses(at) and not script.keeps_rank(at):
                 used, place = (
-                    short(((each, number, ""),), folder)
+                    place_at(each, number, folder)
                     for each, number in ((file, line), (script.file, at))
                 )
                 return f"what {used} uses is chosen by rank: `{script.text(at)}` ({place})"
@@ -154,10 +153,7 @@ def _tell_made(record: RankRecord, folder: str) -> str:
         asking = [each for each in made if each[0].asks_rank(each[1])]
         rest = [each for each in made if each not in asking]
         clauses = [
-            f"{words} "
-            + ", ".join(
-                f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in lines
-            )
+            f"{words} " + ", ".join(each.quote(at, folder) for each, at in lines)
             for words, lines in (
                 ("what differs by rank is read in", asking[:MOST_MADE]),
                 ("the model is made of", rest[:MOST_MADE]),
@@ -214,7 +210,7 @@ def _tell_host(record: RankRecord, folder: str) -> Reason | None:
             for script, at in made[:1]:
                 host = script.argument(at, {"is_master"}, {"TCPStore": 3})
                 chosen = f", by `is_master={ast.unparse(host)}`," if host is not None else ""
-                place = short(((script.file, at, ""),), folder)
+                place = script.place(at, folder)
                 words = (
                     f"the store is made at {place}: the rank that hosts it{chosen} has let it go, "
                     f"while rank {record.rank} still asks it"
@@ -239,7 +235,7 @@ def _find_breakpoint(record: RankRecord, folder: str) -> Reason | None:
         source = script_at(file)
         for at in range(line, max(line - MOST_BEFORE, 0), -1) if source is not None else ():
             if source is not None and _STOPS.search(source.text(at)):
-                place = short(((file, at, ""),), folder)
+                place = source.place(at, folder)
                 words = f"`{source.text(at)}` ({place}) waits for a person, and has no terminal"
                 fix = (
                     f"leave it out ({place}); `torch.distributed.breakpoint(rank)` stops all ranks "

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Mapping
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.notes.decision import SWITCHED, SWITCHED_BY, SWITCHES
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
@@ -86,7 +86,7 @@ def _find_made(file: str, name: str, folder: str) -> str:
             )
             first = node.args[:1] if is_call and isinstance(node, ast.Call) else []
             if any(isinstance(each, ast.Constant) and each.value == name for each in first):
-                return _place(script, node.lineno, folder)  # type: ignore[attr-defined]
+                return script.place(node.lineno, folder)  # type: ignore[attr-defined]
     return ""
 
 
@@ -147,7 +147,7 @@ def _tell_flag(parted: DecidedParting, decision: Decision) -> str:
         at = source.assignment(value, decision.line) if source is not None and value else 0
         if source is None or value is None:
             continue
-        words = f" (`{source.text(at)}`, {_place(source, at, parted.folder)})" if at else ""
+        words = f" (`{source.text(at)}`, {source.place(at, parted.folder)})" if at else ""
         behind = tell_contents(parted, (source.file, at), value)[0] if at else ""
         if behind:
             return f"; {behind}"
@@ -232,19 +232,14 @@ def _tell_passed(records: Mapping[int, RankRecord], name: str, folder: str) -> t
                 if each.arg == name and called.endswith(_WRAPPERS)
             ]
             if given:
-                place = _place(source, given[0].lineno, folder)
+                place = source.place(given[0].lineno, folder)
                 made = source.traces(given[0], given[0].lineno)
                 asking = [each for each in made if each[0].asks_rank(each[1])] or made[:1]
                 shown = "".join(
-                    f", which `{script.text(at)}` ({_place(script, at, folder)}) decides"
-                    for script, at in asking[:1]
+                    f", which {script.quote(at, folder)} decides" for script, at in asking[:1]
                 )
                 return place, f" (`{name}={ast.unparse(given[0])}`, {place}{shown})"
     return "", ""
-
-
-def _place(source: Script, line: int, folder: str) -> str:
-    return short(((source.file, line, ""),), folder)
 
 
 def _show(name: str, value: float | None) -> str:

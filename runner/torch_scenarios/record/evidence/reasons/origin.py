@@ -28,7 +28,6 @@ from torch_scenarios.record.evidence.choice import (
     Tally,
     list_times,
     list_values,
-    short,
 )
 from torch_scenarios.record.evidence.reasons.value_source import find_argument_of
 from torch_scenarios.record.evidence.script import (
@@ -133,7 +132,7 @@ def tell_seed(parted: DecidedParting, decision: Decision) -> str:
         return ""
     begin = (source, ast.Constant(value=None), decision.line)
     for script, at in list_own_seeds(_Search(parted, decision, begin).scripts)[:1]:
-        place = short(((script.file, at, ""),), parted.folder)
+        place = script.place(at, parted.folder)
         return f"{SEEDED} `{script.text(at)}` ({place})"
     return ""
 
@@ -631,7 +630,7 @@ class _Search:
             whole = " ".join(script.text(line) for line in range(first, last + 1))
             text = re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", whole)
         text = text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]} ..."
-        return f"`{text}` ({short(((script.file, at, ''),), self._folder)})"
+        return f"`{text}` ({script.place(at, self._folder)})"
 
 
 def _word_turns(own: Mapping[int, Tally]) -> str:

@@ -24,7 +24,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
 )
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.script import Script, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, name_of, place_at, script_at
 from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -99,7 +99,7 @@ def _tell(
 ) -> Reason:
     (ranks, frames, own), (others, line, other) = here, there
     places = [parted.place(each[0]) for each in (own, other)]
-    lines = [short(frames, parted.folder), short(((frames[0][0], line, ""),), parted.folder)]
+    lines = [short(frames, parted.folder), place_at(frames[0][0], line, parted.folder)]
     counts = [
         list_times({rank: each[1][rank].yes for rank in who})
         for who, each in ((ranks, own), (others, other))

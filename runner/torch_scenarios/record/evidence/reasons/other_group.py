@@ -10,7 +10,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting, origin_of
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
-from torch_scenarios.record.evidence.script import Script, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import Script, has_line, name_of, place_at, script_at
 from torch_scenarios.record.format import (
     BlockingCall,
     Decision,
@@ -130,7 +130,7 @@ def find_own_order(frames: Frames, folder: str) -> Reason | None:
         for node, part in source.find_statements(line):
             if not isinstance(node, ast.For) or part != "body" or not read & _names_of(node.target):
                 continue
-            place = short(((file, node.lineno, ""),), folder)
+            place = source.place(node.lineno, folder)
             words = (
                 f"the loop `{source.text(node.lineno)}` ({place}) goes in another order on some "
                 "ranks"
@@ -138,7 +138,7 @@ def find_own_order(frames: Frames, folder: str) -> Reason | None:
             sorting = _find_sorting(source, node)
             if sorting is not None:
                 script, at = sorting
-                words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+                words += f": {script.quote(at, folder)}"
             fix = (
                 f"let the loop at {place} go in one order on every rank: by names that all have, "
                 "and not by what each rank has measured, drawn or waiting."
@@ -163,10 +163,10 @@ def find_turn_of_callers(frames: Frames, folder: str) -> Reason | None:
         script, at = sorting
         if not _BY_VALUE.search(script.text(at)):
             continue
-        place = short(((file, loop.lineno, ""),), folder)
+        place = source.place(loop.lineno, folder)
         words = (
             f"the loop `{source.text(loop.lineno)}` ({place}) goes in another order on some ranks: "
-            f"`{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+            f"{script.quote(at, folder)}"
         )
         fix = (
             f"let the loop at {place} go in one order on every rank: by names that all have, and "
@@ -230,7 +230,7 @@ def find_ungrouped(parted: DecidedParting) -> Reason | None:
         passed = _read_group(scope, line)
         if not passed:
             continue
-        there, here = short(((file, line, ""),), parted.folder), short(frames, parted.folder)
+        there, here = place_at(file, line, parted.folder), short(frames, parted.folder)
         words = (
             f"`{scope.name}` passes `group={passed}` at {there}, and no group at {here}: that is "
             f"of all ranks, and {ranks_text(ranks)} alone {'is' if len(ranks) == 1 else 'are'} "

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Reason
 from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 
@@ -34,7 +34,7 @@ def find_text(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
         for compared, number in _list_compared(source, decision.line):
             if not _is_text(source, compared, taken):
                 continue
-            place = short(((decision.file, decision.line, ""),), folder)
+            place = source.place(decision.line, folder)
             text = ast.unparse(compared)
             went = {way for each in taken for way in ([True] * each.yes + [False] * each.no)}
             on = f"is true on {'every' if went == {True} else 'no'} rank" * (len(went) == 1)

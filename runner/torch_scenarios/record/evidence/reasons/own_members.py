@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Reason
 from torch_scenarios.record.evidence.divergence import Parting
 from torch_scenarios.record.evidence.reasons.origin import DRAWS, list_own_seeds
 from torch_scenarios.record.evidence.reasons.value_source import trace_value
@@ -34,14 +34,13 @@ def find_own_members(parting: Parting, folder: str) -> Reason | None:
     if source is None or value is None:
         return None
     for script, at in trace_value(frames, value):
-        text, place = script.text(at), short(((script.file, at, ""),), folder)
+        text, place = script.text(at), script.place(at, folder)
         words = f"the members are `{ast.unparse(value)}`, which come from `{text}` ({place})"
         again = "let every rank call `new_group` for the same groups"
         if DRAWS.search(text):
             seeds = list_own_seeds([script, *script.imported()])
             seeded = "".join(
-                f", and `{each.text(line)}` ({short(((each.file, line, ''),), folder)}) gives each "
-                "of them its own seed"
+                f", and {each.quote(line, folder)} gives each of them its own seed"
                 for each, line in seeds[:1]
             )
             fix = (

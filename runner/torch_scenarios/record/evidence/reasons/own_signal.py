@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Tally, list_values, short
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.choice import Tally, list_values
+from torch_scenarios.record.evidence.script import place_at, script_at
 from torch_scenarios.record.format import Decision, FileChange, RankRecord
 from torch_scenarios.verdict import Finding
 
@@ -23,14 +23,14 @@ def explain_signal(finding: Finding, records: Mapping[int, RankRecord], folder: 
         sender, change = sent
         file, line, text = change.place.frames[0]
         target = "itself" if sender == rank else f"rank {rank}"
-        place = short(((file, line, ""),), folder)
+        place = place_at(file, line, folder)
         words = f"rank {sender} sends it to {target}: `{text}` ({place})"
         fix = f"look at why rank {sender} comes to {place}"
         around = _find_condition(records[sender], file, line)
         if around is not None:
             decision, tally = around
             values = list_values(decision, {sender: tally})
-            there = short(((decision.file, decision.line, ""),), folder)
+            there = place_at(decision.file, decision.line, folder)
             words += f", under `{decision.text}` ({there})" + (f", where {values}" * bool(values))
             fix = f"look at why `{decision.text}` ({there}) is true on rank {sender}"
         fix += ": the others wait for a rank that is gone. A watchdog's limit must be longer than"

@@ -13,7 +13,7 @@ from torch_scenarios.record.evidence.frame import Maker
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.record.evidence.reasons.origin import draws, tell_contents, tell_seed
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import place_at, script_at
 from torch_scenarios.record.evidence.tensor_names import BUFFERS
 from torch_scenarios.record.format import RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
@@ -76,7 +76,7 @@ def _find_order(parted: DecidedParting) -> Reason | None:
             loop = find_surrounding_loop(file, line)
             if loop is None:
                 continue
-            place = short(((file, loop.lineno, ""),), parted.folder)
+            place = place_at(file, loop.lineno, parted.folder)
             text = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
             held, chosen = tell_contents(parted, (file, line), loop.iter)
             if held:
@@ -123,7 +123,7 @@ def find_own_shape(parted: DecidedParting) -> Reason | None:
             at = (script.file, value.lineno)
             given = ast.Tuple([*value.args, *(each.value for each in value.keywords)], ast.Load())
             held = tell_contents(parted, at, ast.copy_location(given, value))[0]
-            place = short(((*at, ""),), parted.folder)
+            place = place_at(*at, parted.folder)
             words = f"`{names[0]}` is made with another shape on some ranks: "
             words += f"`{script.text(value.lineno)}` ({place})" + f", where {held}" * bool(held)
             return Clause(words), f"make `{names[0]}` ({place}) of the same size on every rank."
@@ -205,7 +205,7 @@ def _find_buffer(parted: DecidedParting) -> Reason:
         for script in (source, *source.imported()) if source is not None else ():
             words += "".join(
                 f"; `{script.text(node.lineno)}` "
-                f"({short(((script.file, node.lineno, ''),), parted.folder)}) sets one anew"
+                f"({script.place(node.lineno, parted.folder)}) sets one anew"
                 for node in ast.walk(script.tree)
                 if isinstance(node, ast.Assign)
                 and any(

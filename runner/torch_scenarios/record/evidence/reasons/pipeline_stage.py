@@ -11,8 +11,14 @@ from __future__ import annotations
 import ast
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
-from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
+from torch_scenarios.record.evidence.choice import Reason
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    name_of,
+    script_at,
+)
 from torch_scenarios.record.format import RecordedCall
 
 #: what states the shape that a stage receives: of the stage before, and of the one behind it
@@ -37,10 +43,8 @@ def explain_stage(take: RecordedCall, source: int, target: int, folder: str) -> 
             continue
         traces = script.traces(given, line, in_parts=True)
         found = [(each, at) for each, at in traces if not each.keeps_rank(at)][:MOST_LINES]
-        lines = ", ".join(
-            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in found
-        )
-        place = short(((file, given.lineno, ""),), folder)
+        lines = ", ".join(each.quote(at, folder) for each, at in found)
+        place = script.place(given.lineno, folder)
         words = f"rank {target} receives the shape that its `PipelineStage` states by "
         words += f"`{name}={ast.unparse(given)}` ({place})" + (f", set by {lines}" if lines else "")
         what = "a microbatch" if name == "input_args" else "the gradient of a microbatch"

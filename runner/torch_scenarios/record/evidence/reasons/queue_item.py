@@ -13,9 +13,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from torch_scenarios.record.evidence.choice import DecidedParting, list_values, short
+from torch_scenarios.record.evidence.choice import DecidedParting, list_values
 from torch_scenarios.record.evidence.divergence import Parting
-from torch_scenarios.record.evidence.script import name_of, script_at
+from torch_scenarios.record.evidence.script import name_of, place_at, script_at
 from torch_scenarios.record.format import RankRecord
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -37,7 +37,7 @@ def explain_item(records: Mapping[int, RankRecord], folder: str) -> list[str]:
             absent = [rank for rank, count in went.items() if not count]
             if not line or not absent or len(absent) == len(went):
                 continue
-            place, put = parted.place(decision), short(((decision.file, line, ""),), folder)
+            place, put = parted.place(decision), place_at(decision.file, line, folder)
             way = "into" if part == "body" else "into the `else` of"
             values = list_values(decision, {rank: own[rank] for rank in absent})
             verb = "does" if len(absent) == 1 else "do"

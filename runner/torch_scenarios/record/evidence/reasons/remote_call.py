@@ -18,10 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import short
 from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.evidence.reasons.departure import explain_wait
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import place_at, script_at
 from torch_scenarios.record.evidence.stack import StackFrame, read_threads
 from torch_scenarios.record.format import BlockingCall, RankRecord
 from torch_scenarios.record.recorder import is_foreign
@@ -95,7 +94,7 @@ def _list_origins(call: BlockingCall, folder: str) -> Iterator[Clause]:
         ]
         lines = [each for each in lines if not _PARSES.search(each[0].text(each[1]))]
         for script, at in dict.fromkeys([*lines, *options]):
-            place = short(((script.file, at, ""),), folder)
+            place = script.place(at, folder)
             yield Clause(f"this comes from `{script.text(at)}` ({place})")
 
 
@@ -202,4 +201,4 @@ def _runs(frames: Sequence[StackFrame], function: str) -> bool:
 def _place_of(frames: Sequence[StackFrame], folder: str) -> str:
     """Return where the script's own code is in a stack."""
     own = next((each for each in frames if not is_foreign(each.filename)), frames[0])
-    return short(((own.filename, own.line, ""),), folder)
+    return place_at(own.filename, own.line, folder)

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
+from torch_scenarios.record.evidence.choice import DecidedParting, Reason
 from torch_scenarios.record.evidence.script import Script, list_blocks, name_of, script_at
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -65,8 +65,7 @@ def _tell(
 ) -> Reason:
     source, loop, node, call = found
     loop_at, way_at, call_at = (
-        short(((source.file, at, ""),), parted.folder)
-        for at in (loop.lineno, node.test.lineno, call.lineno)
+        source.place(at, parted.folder) for at in (loop.lineno, node.test.lineno, call.lineno)
     )
     text = ast.unparse(call)
     sees = "sees" if len(shown) == 1 else "see"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from torch_scenarios.record.evidence.choice import short, times
+from torch_scenarios.record.evidence.choice import times
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import RankRecord
 
@@ -40,7 +40,7 @@ def explain_skipped_key(records: Mapping[int, RankRecord], folder: str) -> list[
                     if not yes or not no or not taken:
                         continue
                     text = source.text(node.lineno)
-                    where = short(((file, node.lineno, ""),), folder)
+                    where = source.place(node.lineno, folder)
                     way_in = "into" if part == "body" else "into the `else` of"
                     words = (
                         f"rank {rank} sets such a key ({change.place.short(folder)}) under "

@@ -29,12 +29,17 @@ from torch_scenarios.record.evidence.choice import (
     Reason,
     count_turns,
     list_values,
-    short,
 )
 from torch_scenarios.record.evidence.notes.assignment import CHANGING, RETURNS, SETTER
 from torch_scenarios.record.evidence.notes.value_text import HOLDS
 from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
-from torch_scenarios.record.evidence.script import Script, list_targets, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    list_targets,
+    name_of,
+    place_at,
+    script_at,
+)
 from torch_scenarios.record.format import Decision, RecordedCall, SetValue
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -99,7 +104,7 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
         for each in shown[1:MOST_LINES]
         if not _is_object(each) and not _is_in(each, parted.folder, words)
     ]
-    at = short(((shown[0].place.file, shown[0].place.line, ""),), parted.folder)
+    at = place_at(shown[0].place.file, shown[0].place.line, parted.folder)
     fix = (
         f"look first at `{shown[0].name}` ({at}), which is not the same on all ranks from there on"
     )
@@ -185,7 +190,7 @@ def _word(found: UnlikeValue, folder: str) -> str:
 
 
 def _show_line(place: Decision, folder: str) -> str:
-    source, at = script_at(place.file), short(((place.file, place.line, ""),), folder)
+    source, at = script_at(place.file), place_at(place.file, place.line, folder)
     is_there = source is not None and source.has(place.line)
     return f"`{source.text(place.line) if source is not None and is_there else place.text}`, {at}"
 
@@ -196,7 +201,7 @@ def _is_in(found: UnlikeValue, folder: str, words: str) -> bool:
 
 
 def _is_named(file: str, line: int, folder: str, words: str) -> bool:
-    place = short(((file, line, ""),), folder)
+    place = place_at(file, line, folder)
     return re.search(rf"{re.escape(place)}(?!\d)", words) is not None
 
 

@@ -22,7 +22,14 @@ from torch_scenarios.record.evidence.reasons.caller import ends_early
 from torch_scenarios.record.evidence.reasons.loop import CLOCKS
 from torch_scenarios.record.evidence.reasons.origin import SEEDED, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
-from torch_scenarios.record.evidence.script import Script, end_of, has_line, name_of, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    has_line,
+    name_of,
+    place_at,
+    script_at,
+)
 from torch_scenarios.record.format import BranchTaken, Decision, RankRecord
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -152,7 +159,7 @@ def _find_decorator(parted: DecidedParting, decision: Decision, source: Script) 
                 made = each.func if isinstance(each, ast.Call) else each
                 if name_of(made) not in {node.name for node in outer}:
                     continue
-                place = short(((found.file, each.lineno, ""),), parted.folder)
+                place = found.place(each.lineno, parted.folder)
                 text = f"`@{ast.unparse(each)}` ({place})"
                 words = f"; {text} wraps `{function.name}` in it, which communicates"
                 fix = (
@@ -190,7 +197,7 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
     node = source.condition(decision.line)
     last = _find_last_passed(source, decision)
     passed = [
-        short(((file, line, ""),), parted.folder)
+        place_at(file, line, parted.folder)
         for _, frames in parted.sides
         for file, line, _ in frames
         if node is not None and file == decision.file
@@ -257,7 +264,7 @@ def find_unmet(parted: DecidedParting) -> Reason | None:
             part, word, at = jump
             if not all(own[rank].yes if part == "body" else own[rank].no for rank in others):
                 continue
-            place, there = parted.place(decision), short(((file, answer, ""),), parted.folder)
+            place, there = parted.place(decision), place_at(file, answer, parted.folder)
             waits = "waits" if len(ranks) == 1 else "wait"
             takes = "takes" if len(others) == 1 else "take"
             words = (
@@ -305,7 +312,7 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
         inside = 0 if head else _find_call_inside(decision, records)
         if (head or inside) and not _is_agreed_on(decision, records):
             tallies = {rank: Tally(values=way.values) for rank, way in ways.items()}
-            place = short(((decision.file, decision.line, ""),), folder)
+            place = place_at(decision.file, decision.line, folder)
             what = f"leaves the loop at :{head}" if head else f"leads to communication (:{inside})"
             words = (
                 f"`{decision.text}` ({place}) {what} by each rank's own number "
@@ -353,7 +360,7 @@ def _list_own_clocks(records: Mapping[int, RankRecord], folder: str) -> list[str
             for record in records.values()
         )
         if is_own and is_within:
-            place = short(((decision.file, decision.line, ""),), folder)
+            place = source.place(decision.line, folder)
             lines.append(
                 f"`{decision.text}` ({place}) ends by each rank's own clock, and communicates: "
                 "where one rank leaves it a turn before the others, these wait; let one rank "
@@ -380,7 +387,7 @@ def _list_own_ends(records: Mapping[int, RankRecord], folder: str) -> list[str]:
         scopes = [source.scope(at) for at in (decision.line, read)] if read else []
         if not ends or not read or any(_communicates(records, source, each) for each in scopes):
             continue
-        place = short(((decision.file, decision.line, ""),), folder)
+        place = source.place(decision.line, folder)
         lines.append(
             f"`{decision.text}` ({place}) ends the training (`{source.text(ends[0].lineno)}`, "
             f":{ends[0].lineno}) by a number that each rank reads for itself "

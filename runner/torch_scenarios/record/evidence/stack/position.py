@@ -16,9 +16,9 @@ from pathlib import PurePath
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.reasons import explain_places, explain_wait, find_polls
-from torch_scenarios.record.evidence.script import closed_scripts
+from torch_scenarios.record.evidence.script import closed_scripts, place_at
 from torch_scenarios.record.evidence.stack import ENDS, RankStack
-from torch_scenarios.record.format import MESSAGES, ScriptPlace
+from torch_scenarios.record.format import MESSAGES
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text, values_text
 
@@ -72,7 +72,7 @@ def value_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
                 continue
             if all(value == str(rank) for rank, value in values.items()):
                 continue
-            where = ScriptPlace(frames=((frames[0].filename, frames[0].line, ""),)).short(folder)
+            where = place_at(frames[0].filename, frames[0].line, folder)
             lines.append(f"`{name}` is {values_text(values, MOST_LINES)} ({where})")
         if lines:
             return lines[:MOST_LINES]
