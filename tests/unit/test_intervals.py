@@ -48,7 +48,7 @@ def test_80_percent_of_the_rows_of_projects_left_out_of_every_fit_are_in_their_i
     *, alike: bool
 ) -> None:
     inside, asked = coverage(folds(), alike=alike)
-    assert asked > 400
+    assert asked > 350
     assert 0.77 <= inside / asked <= 0.89  # nor so wide that it says nothing
 
 
