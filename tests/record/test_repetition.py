@@ -6,7 +6,14 @@ import json
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recordings import Recording
 
 #: what is before a loop, its turn, and whether it is never left
 LOOPS = {
@@ -112,3 +119,41 @@ def test_a_loop_that_nothing_changes_is_told_and_no_other(tmp_path: Path) -> Non
     assert {name: found[str(path)] for name, path in paths.items()} == {
         name: is_endless for name, (_, _, is_endless) in LOOPS.items()
     }
+
+
+#: a search that finds one draw in many millions: slow, and right
+SEARCH = """\
+import random
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dice = random.Random(dist.get_rank())
+
+
+def find():
+    while True:
+        found = dice.random()
+        if found < LEAST:
+            return found
+
+
+find()
+dist.all_reduce(torch.ones(1))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.nightly
+@pytest.mark.parametrize(("least", "code"), [("1e-12", 3), ("1e-3", 0)])
+def test_a_loop_that_a_draw_may_end_is_not_wrong(
+    recording: Recording, tmp_path: Path, least: str, code: int
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SEARCH.replace("LEAST", least), encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert ran.code == code, ran.output
+    words = "for more than 20 s in `while True` (train.py:11) until `found < 1e-12`"
+    assert (words in ran.output) == (code == 3), ran.output

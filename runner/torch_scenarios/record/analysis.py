@@ -48,6 +48,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_parent,
     find_anyone,
     find_endless,
+    find_endless_loop,
     find_late_rank,
     find_other_unit,
     list_own_ways,
@@ -290,6 +291,9 @@ def _explain_waits(
     ran: RunEnd, records: Mapping[int, RankRecord], ranks: Sequence[int], home: str
 ) -> tuple[str, ...]:
     """Return what ranks outside of any call wait for, and the program that has started them."""
+    turning = [each for each in records.values() if each.turns_by_chance]
+    if turning and (found := find_endless_loop(records, home)) is not None:
+        return (*found[1], f"fix: {found[2]}")
     if ranks:
         stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
         parent = explain_parent(ran.parent, stacks, home, records)

@@ -530,9 +530,9 @@ def _reduce(torch: Any, op: Any, parts: list[Any]) -> Any:
             return stacked.sum(0).to(stacked.dtype)
 
 
-def _end_in_loop(recorder: Any, frame: FrameType) -> NoReturn:
+def _end_in_loop(recorder: Any, frame: FrameType, *, draws: bool) -> NoReturn:
     """End a rank in a loop that it never leaves: its record ends inside of it."""
-    recorder.note_endless_loop(frame)
+    recorder.note_endless_loop(frame, draws=draws)
     os._exit(0)
 
 

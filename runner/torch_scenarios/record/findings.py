@@ -762,9 +762,9 @@ MOST_WAITING = 8
 
 
 def find_turning(records: Mapping[int, RankRecord], home: str) -> Finding | None:
-    """Return the finding that ranks turn for ever in a loop of their own."""
+    """Return the finding that ranks turn for ever in a loop of their own; none by chance."""
     found = find_endless_loop(records, home)
-    if found is None:
+    if found is None or any(each.turns_by_chance for each in records.values()):
         return None
     ranks, lines, fix = found
     waiting = [

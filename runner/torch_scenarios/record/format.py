@@ -52,7 +52,8 @@ Version 2, in microseconds since the file was opened::
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["stay", name, [[file, line, text], ...]]          a thread that it waits for at its end, and
                                                        where that was started
-    ["turns", [[file, line, text], ...]]               a loop that it is in, and never leaves
+    ["turns", [[file, line, text], ...], 0 or 1]       a loop that it is in, and never leaves; 1:
+                                                       unless what it draws at random ends it
     ["back"]                                           what is run in place of `mp.spawn` is over:
                                                        what follows is the parent's
     ["end", code, us]                                  its end
@@ -520,6 +521,8 @@ class RankRecord(Struct, kw_only=True):
     staying: list[StayingThread] = field(default_factory=list)
     #: where it is in a loop that it never leaves
     turns_at: ScriptPlace = ScriptPlace()
+    #: whether what it draws at random there may end it
+    turns_by_chance: bool = False
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
     wrapped_models: list[WrappedModel] = field(default_factory=list)
@@ -1180,8 +1183,9 @@ class _Reader:
         self.record.staying.append(StayingThread(name=_show(name), started_at=started_at))
         del self.record.staying[:-MOST_CAUGHT]
 
-    def _take_endless_loop(self, frames: list[Any]) -> None:
+    def _take_endless_loop(self, frames: list[Any], draws: int = 0) -> None:
         self.record.turns_at = ScriptPlace(frames=script_frames(frames))
+        self.record.turns_by_chance = bool(draws)
 
     def _take_handover(self, thread: int, us: int, waits: int) -> None:
         self._handed[int(thread)] = _read_count(us), bool(waits)

@@ -916,7 +916,7 @@ def _is_inside(record: RankRecord, pid: int) -> bool:
 
     A loop that it never leaves is as good as a call.
     """
-    if record.turns_at.frames:
+    if record.turns_at.frames and not record.turns_by_chance:
         return True
     if not record.inside or not record.threaded or record.main_inside:
         return record.inside

@@ -1155,10 +1155,10 @@ class Recorder:
                 frames = [[file, line, ""] for file, line in started_at(thread)]
                 self._put(json.dumps(["stay", thread.name, frames]))
 
-    def note_endless_loop(self, frame: Any) -> None:
-        """Write down where this rank is in a loop that it never leaves."""
+    def note_endless_loop(self, frame: Any, *, draws: bool) -> None:
+        """Write down where this rank is in a loop that it never leaves, unless by what it draws."""
         self.write_decisions()
-        self._put(json.dumps(["turns", _list_frames(frame)]))
+        self._put(json.dumps(["turns", _list_frames(frame), int(draws)]))
 
     def note_return(self) -> None:
         """Write down that what a script started as this fake rank has returned in its place.

@@ -318,6 +318,11 @@ class Repetition:
             self.close()
         return False
 
+    @property
+    def draws(self) -> bool:
+        """Whether its turns draw numbers, one of which may end it."""
+        return self._loop is not None and self._loop.draws
+
     def close(self) -> None:
         """Hold nothing of it any more."""
         if self._loop is not None:
@@ -360,6 +365,10 @@ class _Loop:
         if self._profile.draws:
             return turns >= DRAWS and time.monotonic() - self._began >= DRAWS_S
         return turns >= TURNS_IN_A_ROW + TURNS_APART * LOOKS
+
+    @property
+    def draws(self) -> bool:
+        return self._profile.draws
 
     def close(self) -> None:
         self._profile.stop()

@@ -39,7 +39,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any, TypeAlias
 
 from torch_scenarios.record.evidence.frame import FIRST_TURN, Repetition
@@ -151,7 +150,7 @@ class Decisions:
         self._parts: dict[tuple[int, int], dict[int, Any]] = {}
         #: loops that turn for long without a call; what is called with one that is never left
         self._repetitions: dict[int, Repetition] = {}
-        self.end_in: Callable[[FrameType], None] | None = None
+        self.end_in: Callable[..., None] | None = None
 
     def decide(self, number: int, test: Any, *values: Any) -> bool:
         """Count which way a place goes; returns whether it is yes."""
@@ -178,9 +177,10 @@ class Decisions:
         found = self._repetitions.setdefault(number, Repetition())
         frame = sys._getframe(2)
         if found.turn(count, frame):
+            draws = found.draws
             self._repetitions.clear()
             end_in, self.end_in = self.end_in, None
-            end_in(frame)
+            end_in(frame, draws=draws)
 
     def read(self, number: int, value: Any, at: int, *values: Any) -> Any:
         """Keep what a later part of a condition has read, as the names from `at` on; returns it.

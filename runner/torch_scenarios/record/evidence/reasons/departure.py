@@ -872,9 +872,15 @@ def find_endless_loop(
         found.setdefault(text, []).append(rank)
     if not found:
         return None
+    drawn = [rank for rank in places if records[rank].turns_by_chance]
     lines = [
-        f"{ranks_text(ranks)} {'turns' if len(ranks) == 1 else 'turn'} for ever in {text}: its "
-        "turns begin alike, and nothing that they read changes"
+        f"{ranks_text(ranks)} {'turns' if len(ranks) == 1 else 'turn'} "
+        + (
+            f"for more than 20 s in {text}: each turn begins as one before, and what it draws at "
+            "random has not ended it"
+            if {*ranks} & {*drawn}
+            else f"for ever in {text}: its turns begin alike, and nothing that they read changes"
+        )
         for text, ranks in found.items()
     ]
     waiting = [rank for rank, each in records.items() if rank not in places and each.inside]
