@@ -108,3 +108,20 @@ def test_ranks_that_do_not_part_have_no_reason(recording: Recording, how: tuple[
     ran = recording.of("parts.py", "-n", "2", *how, KIND="right")
     assert ran.code == 0, ran.output
     assert "part" not in ran.messages
+
+
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+def test_the_first_line_says_that_ranks_raised(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.barrier()\n"
+        "raise ValueError('no data')\n"
+    )
+    ran = recording.record(script, "-n", "2", *how)
+    assert ran.code == 1, ran.output
+    assert ran.output.startswith("FAILED"), ran.output
+    assert "  2 ranks, raised, " in ran.output.splitlines()[0]

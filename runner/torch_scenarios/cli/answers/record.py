@@ -402,7 +402,8 @@ def report_lines(
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
     world = len(records)
-    how = "ended at --max-seconds" if ran.timed_out else "ran"
+    how = "raised" if any(each.error is not None for each in records.values()) else "ran"
+    how = "ended at --max-seconds" if ran.timed_out else how
     how = "stuck" if ran.stuck or ran.endless or ran.left else how
     how = "crashed" if any(each.died is not None for each in records.values()) else how
     how = "interrupted" if ran.interrupted else how
