@@ -6,9 +6,9 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from script_notes import run_with_notes
 
 from torch_scenarios.record.evidence.notes.assignment import MOST_CHANGES
-from torch_scenarios.record.evidence.notes.decision import Decisions, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,26 +16,15 @@ if TYPE_CHECKING:
 
     from recordings import Recording
 
+    from torch_scenarios.record.evidence.notes.decision import Decisions
+
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[dict[str, Any], Decisions]]:
     """Run a script with notes; returns what it has at its end, and the notes."""
 
     def run_script(source: str) -> tuple[dict[str, Any], Decisions]:
-        decisions = Decisions(lambda error: (str(error), []))
-        for name, value in (
-            ("__scenario_traced__", lambda: False),
-            ("__scenario_decide__", decisions.decide),
-            ("__scenario_give__", decisions.give),
-            ("__scenario_answer__", decisions.answer),
-            ("__scenario_order__", decisions.order),
-            ("__scenario_note__", decisions.note),
-            ("__scenario_attribute__", attribute),
-        ):
-            monkeypatch.setattr(f"builtins.{name}", value, raising=False)
-        found: dict[str, Any] = {"__name__": "train"}
-        exec(decisions.compile(source.encode(), "train.py"), found)  # noqa: S102
-        return found, decisions
+        return run_with_notes(source, monkeypatch, {"__name__": "train"})
 
     return run_script
 

@@ -9,9 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from script_notes import run_with_notes
 
 from torch_scenarios.record.evidence.claim import make_environment
-from torch_scenarios.record.evidence.notes.decision import Decisions, attribute
+from torch_scenarios.record.evidence.notes.decision import Decisions
 from torch_scenarios.record.evidence.notes.value_text import describe_given
 
 if TYPE_CHECKING:
@@ -42,25 +43,7 @@ def followed(
     source: str, monkeypatch: pytest.MonkeyPatch, salt: int | None = None
 ) -> tuple[dict[str, Any], Decisions]:
     """Run a script with notes; returns what it has at its end, and the notes."""
-    decisions = Decisions(lambda error: (str(error), []))
-    decisions.salt = salt
-    for name, value in (
-        ("__scenario_traced__", lambda: False),
-        ("__scenario_decide__", decisions.decide),
-        ("__scenario_keep__", decisions.keep),
-        ("__scenario_give__", decisions.give),
-        ("__scenario_answer__", decisions.answer),
-        ("__scenario_note__", decisions.note),
-        ("__scenario_order__", decisions.order),
-        ("__scenario_hash__", decisions.hash),
-        ("__scenario_enter__", decisions.enter),
-        ("__scenario_leave__", decisions.leave),
-        ("__scenario_attribute__", attribute),
-    ):
-        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
-    found: dict[str, Any] = {"NAMES": NAMES}
-    exec(decisions.compile(source.encode(), "train.py"), found)  # noqa: S102
-    return found, decisions
+    return run_with_notes(source, monkeypatch, {"NAMES": NAMES}, salt=salt)
 
 
 #: stands for torch's: a number at an address
@@ -128,7 +111,6 @@ except ValueError: pass
 is_gone = seen() is None
 gc.enable()
 """
-    monkeypatch.setattr("builtins.__scenario_catch__", lambda _: None, raising=False)
     assert ran(source, None, monkeypatch)["is_gone"]
 
 
@@ -218,7 +200,6 @@ def test_an_error_that_a_with_keeps_to_itself_is_counted(
         "@contextmanager\ndef kept(kind):\n  try: yield\n  except kind: pass\n"
         "torch = types.SimpleNamespace(no_grad=Lets)\n"
     )
-    monkeypatch.setattr("builtins.__scenario_catch__", lambda _: None, raising=False)
     found = noted(head + body, monkeypatch)[1]
     head = body.partition(":")[0]
     assert [key for key in found if "with" in key] == [f"except: {head}"] * counted
@@ -330,16 +311,7 @@ if run.args.steps > 9: pass
 if counts["misses"] == 0: pass
 if run.args.epochs if "epochs" in vars(run.args) else 0: pass
 """
-    decisions = Decisions(lambda error: (str(error), []))
-    for name, value in (
-        ("__scenario_traced__", lambda: False),
-        ("__scenario_decide__", decisions.decide),
-        ("__scenario_order__", decisions.order),
-        ("__scenario_note__", decisions.note),
-        ("__scenario_attribute__", attribute),
-    ):
-        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
-    exec(decisions.compile(source.encode(), "train.py"), {})  # noqa: S102
+    decisions = run_with_notes(source, monkeypatch, {})[1]
     found = [
         dict(zip(decisions.places[number].names, values, strict=False))
         for number, (_, _, values) in decisions.pending.items()
@@ -368,18 +340,7 @@ if rank: best = 3
 for _ in range(2):
     if step % 2 == 0 and not (rank == 0 or best < 2): pass
 """
-    decisions = Decisions(lambda error: (str(error), []))
-    for name, value in (
-        ("__scenario_traced__", lambda: False),
-        ("__scenario_decide__", decisions.decide),
-        ("__scenario_read__", decisions.read),
-        ("__scenario_note__", decisions.note),
-        ("__scenario_order__", decisions.order),
-        ("__scenario_note__", decisions.note),
-        ("__scenario_attribute__", attribute),
-    ):
-        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
-    exec(decisions.compile(source.encode(), "train.py"), {"step": step, "rank": rank})  # noqa: S102
+    decisions = run_with_notes(source, monkeypatch, {"step": step, "rank": rank})[1]
     number = next(at for at, each in enumerate(decisions.places) if "best" in each.names)
     names, values = decisions.places[number].names, decisions.pending[number][2]
     found = dict(zip(names, values, strict=False))

@@ -376,7 +376,22 @@ class Decisions:
 
         `is_tracing` says whether torch compiles: nothing is noted then.
         """
-        named: dict[str, Any] = {
+        for name, function in self.list_functions(is_tracing).items():
+            setattr(builtins, name, function)
+        loader = importlib.machinery.SourceFileLoader
+        code_of = loader.get_code
+
+        def get_code(own: Any, name: str) -> Any:
+            path = own.get_filename(name)
+            if not is_own(path):
+                return code_of(own, name)
+            return self.compile(own.get_data(path), path)
+
+        loader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+    def list_functions(self, is_tracing: Callable[[], bool]) -> dict[str, Any]:
+        """Return the functions that notes call, by the names that they have among Python's own."""
+        return {
             _TRACED: is_tracing,
             _DECIDE: self.decide,
             _KEEP: self.keep,
@@ -392,18 +407,6 @@ class Decisions:
             _ORDER: self.order,
             _HASH: self.hash,
         }
-        for name, function in named.items():
-            setattr(builtins, name, function)
-        loader = importlib.machinery.SourceFileLoader
-        code_of = loader.get_code
-
-        def get_code(own: Any, name: str) -> Any:
-            path = own.get_filename(name)
-            if not is_own(path):
-                return code_of(own, name)
-            return self.compile(own.get_data(path), path)
-
-        loader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
 #: the file that has the places of a program which sends its functions to other processes
@@ -862,7 +865,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 
 
 def _read_path(node: ast.expr) -> ast.expr | None:
-    """Return what reads a path of attributes again; None for what is no path of a name."""
+    """Return what reads a path of attributes again; None for anything else."""
     path = _path_of(node)
     if path is None:
         return None

@@ -42,7 +42,7 @@ def _find_function(frame: tuple[str, int, str]) -> ast.FunctionDef | None:
 
 
 def _find_passing(source: Script, line: int, name: str) -> ast.Call | None:
-    """Return the call of a line that passes a function to what is none of the script's own."""
+    """Return the call of a line that passes a function to a library's."""
     first, last = source.span(line)
     for call in ast.walk(source.tree):
         if not isinstance(call, ast.Call) or not first <= call.lineno <= last:

@@ -77,10 +77,14 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
 
     None too where `words`, which say why ranks part, name that line.
     """
-    needed, sides = _list_needed(parted), _list_sides(parted)
+    unlike = _leave_out_places(list_unlike(parted))
+    if not unlike:
+        return None
+    apart = parted.tallies(whole=True)
+    needed, sides = _list_needed(parted, apart), _list_sides(parted)
     leading = [
         each
-        for each in _leave_out_places(list_unlike(parted))
+        for each in unlike
         if _last_name(each.name) in needed or SETTER.fullmatch(each.name)
         if not _is_of_main(each) and _divides(each, sides)
     ]
@@ -90,15 +94,15 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
     for each in leading:
         if not any(each.values == other.values for other in shown):
             shown.append(each)
-    under = _find_under(parted, shown[0])
+    under = _find_under(shown[0], apart)
     is_known = under is None or _is_named(under.file, under.line, parted.folder, words)
     if _is_in(shown[0], parted.folder, words) and is_known:
         return None
     lines = [_word(shown[0], parted.folder)]
     if under is not None and not is_known:
-        own = parted.tallies(whole=True)[under]
-        lines[0] += f"; {count_turns(parted, under, own)}"
-        lines[0] += f", where {values}" if (values := list_values(under, own)) else ""
+        lines[0] += f"; {count_turns(parted, under, apart[under])}"
+        values = list_values(under, apart[under])
+        lines[0] += f", where {values}" if values else ""
     lines += [
         _word(each, parted.folder)
         for each in shown[1:MOST_LINES]
@@ -111,13 +115,13 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
     return Clause(f"values differ before: {'; then '.join(lines)}"), fix
 
 
-def _find_under(parted: DecidedParting, found: UnlikeValue) -> Decision | None:
+def _find_under(found: UnlikeValue, apart: Collection[Decision]) -> Decision | None:
     """Return the `if` under which some ranks alone have set a value; None for none."""
-    apart = {(each.file, each.line): each for each in parted.tallies(whole=True)}
+    decisions = {(each.file, each.line): each for each in apart}
     for at in found.places.values():
         source = script_at(at.file)
         for node, _ in source.find_statements(at.line) if source is not None else ():
-            decision = apart.get((at.file, node.lineno)) if isinstance(node, ast.If) else None
+            decision = decisions.get((at.file, node.lineno)) if isinstance(node, ast.If) else None
             if decision is not None:
                 return decision
     return None
@@ -244,7 +248,7 @@ def _is_progress(own: Mapping[int, Sequence[SetValue]]) -> bool:
     longest = max(rows.values(), key=len)
     last = next(iter(own.values()))[-1].place
     if last.text.startswith(("for ", "async for ")):
-        return True  # what it goes through is a value of its own
+        return True  # what it goes through is a value too
     if all(row == longest[: len(row)] for row in rows.values()):
         further = [*map(" ".join, longest[min(map(len, rows.values())) - 1 :])]
         counts = all(map(str.isdecimal, further))
@@ -257,7 +261,7 @@ def _is_progress(own: Mapping[int, Sequence[SetValue]]) -> bool:
 
 
 def _is_of_data(own: Mapping[int, Sequence[SetValue]]) -> bool:
-    """Whether each rank goes through data of its own: the first differ, and others follow."""
+    """Whether each rank goes through its own data: the first values differ, and others follow."""
     rows = [[each.words for each in values] for values in own.values()]
     is_own = len({row[0] for row in rows}) > 1 and all(len({*row}) >= MOST_ALIKE for row in rows)
     return is_own and not any(row[0][0].startswith("shape ") for row in rows)
@@ -341,8 +345,11 @@ def _differ(values: Mapping[int, str]) -> bool:
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def _list_needed(parted: DecidedParting) -> Collection[str]:
-    """Return the names that lead to where ranks part, through all lines that set one of them."""
+def _list_needed(parted: DecidedParting, apart: Collection[Decision]) -> Collection[str]:
+    """Return the names that lead to where ranks part, through all lines that set one of them.
+
+    `apart` are the decisions that ranks took otherwise.
+    """
     files = {each.place.file for rank in parted.ranks for each in parted.records[rank].values}
     flows = [_Flow(each) for each in map(script_at, sorted(files)) if each is not None]
     waiting: list[str] = []
@@ -351,7 +358,7 @@ def _list_needed(parted: DecidedParting) -> Collection[str]:
             source = script_at(file)
             if source is not None and source.has(line):
                 waiting += _list_read_at(source, line)
-    for decision in parted.tallies(whole=True):
+    for decision in apart:
         waiting += _NAME.findall(decision.text)
     found = {*waiting}
     while waiting:
