@@ -25,13 +25,13 @@ from torch_scenarios.expressions.values import Constant, Expression, Form, ListF
 from torch_scenarios.language import values
 from torch_scenarios.language.context import Context, likely
 from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, PREMUL_SUM
-from torch_scenarios.language.names import INDEXED, police_new_name
+from torch_scenarios.language.names import INDEXED, is_text, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum, Waiting
 from torch_scenarios.operations.compute import HOST, SYNCHRONIZE, TIME, Compute
 from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.repairs import respell
-from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, plain
 from torch_scenarios.vocabulary import REDUCE_OPS
 
 # -------------------------------------------------------------------------------------------------
@@ -405,10 +405,7 @@ def _item_loops(
     found: list[tuple[str, Form]] = []
     for key, over in node.entries if isinstance(node, Mapping) else ():
         written = key_text(key)
-        if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.problems.add(
-                "bad_name", f"{kind_of(key)} is not a name of a variable", key.mark
-            )
+        is_text(key, context.problems, of="a variable")
         if written in context.loops:
             message = f"an outer `for` already uses `{written}`"
             context.problems.add("duplicate_name", message, key.mark)
@@ -459,15 +456,14 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     for key, item in node.entries:
-        if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.problems.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
+        if not is_text(key, context.problems, of="a tensor"):
             continue
-        if "[" in key.value:
-            fields[_unique(key.value, fields)] = values.value(item, context)
+        if "[" in key.text:
+            fields[_unique(key.text, fields)] = values.value(item, context)
             continue
         police_new_name(key, context, what="the name")
         target, there = context.resolve(key)
-        name = there.final(target.text if isinstance(target, Scalar) else key.value)
+        name = there.final(target.text if isinstance(target, Scalar) else key.text)
         _police_target(name, key, context)
         fields[name] = values.value(item, context)
     return Record(fields=fields, mark=node.mark)
@@ -535,12 +531,11 @@ def _numbers(node: Node, context: Context, param: Param) -> Form:
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     for key, item in node.entries:
-        if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.problems.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
+        if not is_text(key, context.problems, of="a variable"):
             continue
         form = values.numbers(item, context)
         if not _police_number(key, context):
-            fields[context.let(key.value)] = form
+            fields[context.let(key.text)] = form
     return Record(fields=fields, mark=node.mark)
 
 

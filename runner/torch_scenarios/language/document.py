@@ -52,6 +52,7 @@ from torch_scenarios.language.names import (
     NUMBER,
     find_distributed,
     handles_of,
+    is_text,
     list_names,
     police_definitions,
     police_length,
@@ -72,7 +73,6 @@ from torch_scenarios.source.tree import (
     Scalar,
     Sequence,
     key_text,
-    kind_of,
     parse,
     plain,
     read_tree,
@@ -108,8 +108,7 @@ def group_specs(
 
 def _group(key: Node, node: Node, context: Context) -> GroupSpec:
     name = key_text(key)
-    if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.problems.add("bad_name", f"{kind_of(key)} is not a name for a group", key.mark)
+    is_text(key, context.problems, of="a group")
     if isinstance(node, Mapping):
         return _long(name, key, node, context)
     ranks = values.integers(node, context)
@@ -912,6 +911,10 @@ def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> 
 # ---------------------------------------------------------------------- its keys
 
 
+#: what the entries of a section are
+_ENTRIES = {"objects": "an object", "tensors": "a tensor"}
+
+
 def _values(
     tree: Mapping,
     key: str,
@@ -930,12 +933,9 @@ def _values(
     made: dict[str, Form] = {}
     later = unmade(key, found)
     for name, value in node.entries:
-        if isinstance(name, Scalar) and isinstance(name.value, str):
-            there = context.change(unmade=later, making=name.value)
-            made[name.value] = build(value, there)
-            later.pop(name.value, None)
-        else:
-            context.problems.add("bad_name", f"{kind_of(name)} is not a name", name.mark)
+        if is_text(name, context.problems, of=_ENTRIES[key]):
+            made[name.text] = build(value, context.change(unmade=later, making=name.text))
+            later.pop(name.text, None)
     return made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from torch_scenarios.errors import Mark
 from torch_scenarios.expressions.params import Param
@@ -17,7 +18,7 @@ from torch_scenarios.language.context import Context, Definition, Problems
 from torch_scenarios.language.keys import HANDLE
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import GroupCreation, Operation
-from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from torch_scenarios.vocabulary import BACKEND, DTYPES, REDUCE_OPS
 
 #: words that mean something wherever a name may stand
@@ -105,6 +106,17 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
 def is_name(text: str) -> bool:
     """Whether a text could be a name."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_text(key: Node, problems: Problems, *, of: str) -> TypeGuard[Scalar]:
+    """Whether a key is a text, as each name is; where it is none, that is noted.
+
+    `of` says what is called so: "a variable", "a group".
+    """
+    if isinstance(key, Scalar) and isinstance(key.value, str):
+        return True
+    problems.add("bad_name", f"{kind_of(key)} cannot name {of}", key.mark, _NAME_HINT)
+    return False
 
 
 def police_new_name(node: Scalar, context: Context, *, what: str) -> None:

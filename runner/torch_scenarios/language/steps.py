@@ -18,7 +18,7 @@ from torch_scenarios.language.arguments import arguments_of, output_of_wait, rea
 from torch_scenarios.language.context import Context
 from torch_scenarios.language.expectations import expectation
 from torch_scenarios.language.keys import ACTIONS, BESIDE, BODY
-from torch_scenarios.language.names import INDEXED, police_length
+from torch_scenarios.language.names import INDEXED, is_text, police_length
 from torch_scenarios.language.use import inline, police_number
 from torch_scenarios.language.values import constant_value, expression
 from torch_scenarios.limits import explain_bound
@@ -28,7 +28,7 @@ from torch_scenarios.operations.base import Operation
 from torch_scenarios.operations.compute import PARTS
 from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.repairs import add_argument
-from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text
 
 
 def step_list(node: Node | None, context: Context) -> tuple[Step, ...]:
@@ -239,8 +239,7 @@ def _nest(
     """
     (key, over), *others = variables
     written = key_text(key)
-    if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.problems.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
+    is_text(key, context.problems, of="a variable")
     if written in context.loops:
         context.problems.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
     final = context.variable(written)

@@ -29,6 +29,7 @@ from torch_scenarios.language.names import (
     NUMBER,
     definitions,
     is_name,
+    is_text,
     list_names,
     police_definitions,
     police_name,
@@ -41,7 +42,6 @@ from torch_scenarios.source.tree import (
     Scalar,
     Sequence,
     key_text,
-    kind_of,
     read_tree,
 )
 
@@ -78,10 +78,7 @@ def read_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
         case _:
             return {}
     for name, about in named_inputs:
-        if not isinstance(name, Scalar) or not isinstance(name.value, str):
-            context.problems.add(
-                "bad_name", f"{kind_of(name)} is not a name of an input", name.mark
-            )
+        if not is_text(name, context.problems, of="an input"):
             continue
         police_name(context.problems, name.text, name.mark, what="this input", fixed=True)
         if name.text in found:
