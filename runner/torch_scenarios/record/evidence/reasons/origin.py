@@ -29,6 +29,7 @@ from torch_scenarios.record.evidence.choice import (
     list_times,
     list_values,
 )
+from torch_scenarios.record.evidence.notes.assignment import CHANGING
 from torch_scenarios.record.evidence.reasons.value_source import find_argument_of
 from torch_scenarios.record.evidence.script import (
     Script,
@@ -54,13 +55,6 @@ _OWN = re.compile(
 _UNSEEDED = re.compile(r"\b(?:default_rng|RandomState|Random)\(\)")
 #: what draws at random
 _DRAWN = re.compile(r"\b(?:\w+\.)*(?:random\w*|rand(?:n|int|perm)?(?:_like)?|multinomial)\b")
-#: methods that change what they are called on
-_CHANGING = frozenset(
-    {
-        *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft"),
-        *("put", "remove", "set", "setdefault", "update"),
-    }
-)
 #: those that give what they take away
 _TAKING = frozenset({"pop", "popleft", "popitem"})
 #: a line that keeps a parameter under its own name
@@ -862,7 +856,7 @@ def _list_targets(node: ast.AST) -> tuple[list[ast.expr], ast.expr | None]:
         if name_of(function) == "setattr" and len(given) == 3:
             return [_find_set_by_name(given[0], given[1])], given[2]
         if isinstance(function, ast.Attribute) and (
-            function.attr in _CHANGING or function.attr.startswith("set")
+            function.attr in CHANGING or function.attr.startswith("set")
         ):
             return [function.value], given[0] if given else None
     return [], None
