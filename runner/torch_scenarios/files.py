@@ -415,6 +415,8 @@ def _list_files(
     problems: list[Problem] | None = None,
     passed_over: list[Problem] | None = None,
 ) -> Iterator[Path]:
+    """Yield the scenario files below a folder, in their order; what cannot be read is noted."""
+
     def note(error: OSError) -> None:
         if problems is not None:
             problems.append(

@@ -756,6 +756,7 @@ class Reductions:
         axis: Value,
         keepdims: Value,
     ) -> Value:
+        """Return the least or greatest of numbers, of a list's tensors, or of elements."""
         if more and not is_number(x):
             message = f"{name} takes one tensor or list, or numbers; of tensors: {name}imum(x, y)"
             raise TypeError(message)

@@ -409,6 +409,7 @@ def nccl_tests_tables(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
+    """Return the rows as nccl-tests prints them, so that what reads its output reads these."""
     first = rows[0]
     program = first.case
     if first.collective is not None:

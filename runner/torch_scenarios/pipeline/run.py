@@ -380,6 +380,7 @@ def _run(
     how: _RunOptions,
     jobs: int,
 ) -> Outcome:
+    """Read, analyse and run what is selected, and return what came of all cases."""
     began = time.perf_counter()
     with interruptible():
         loaded = load_all(selection)

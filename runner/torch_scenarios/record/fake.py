@@ -229,6 +229,11 @@ class Exchange:
         return key
 
     def _exchange(self, name: str, group: Any, args: tuple[Any, ...], *, exchanged: bool) -> None:
+        """Do what a collective does among fake ranks: give this rank's part, and take the others'.
+
+        Ranks that run one after another leave their parts in a mailbox. A part that a rank can
+        never give raises NeverError.
+        """
         key, ranks = self._key(group), self._dist.get_process_group_ranks(group)
         me = ranks.index(self._dist.get_rank())
         ins, outs = _sides(name, args)

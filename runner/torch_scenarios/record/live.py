@@ -511,6 +511,10 @@ class _Watch:
             return self._end(RunEnd(interrupted=True))
 
     def _wait_for_end(self) -> RunEnd:
+        """Wait until the job ends, and say meanwhile what its ranks wait for.
+
+        Ends a job that surely hangs, unless it is to be kept.
+        """
         began = time.monotonic()
         while self._process.poll() is None:
             time.sleep(LOOK_S)

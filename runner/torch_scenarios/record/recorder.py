@@ -537,6 +537,11 @@ class Recorder:
     # ------------------------------------------------------------------ kernels
 
     def _install(self) -> None:
+        """Put a kernel before each operation of torch's `c10d` library that takes a process group.
+
+        Kernels of `BackendSelect` run before those of any backend, so that all calls pass,
+        whichever function of torch or of a framework makes them.
+        """
         torch = self.torch
         library = torch.library.Library("c10d", "IMPL")
         key = torch._C.DispatchKey.BackendSelect
@@ -586,6 +591,8 @@ class Recorder:
         self._groups[group.group_name] = 0
         return 0
 
+    # All that can be known beforehand is bound here, once: `kernel` runs in the user's job at each
+    # call, and is written for pace. `after` are the dispatch keys to which the call goes on.
     def _kernel(
         self,
         name: str,
@@ -1065,6 +1072,7 @@ class Recorder:
         module._wrap_exception = wrap_and_note
 
     def _watch(self, module: Any, name: str) -> None:
+        """Record a function of `torch.distributed` that makes, or destroys, a process group."""
         function = getattr(module, name)
 
         def watch_call(*args: Any, **kwargs: Any) -> Any:

@@ -121,6 +121,7 @@ def _rank(
     held: dict[Place, Any],
     beside: dict[Hashable, Any],
 ) -> Hashable:
+    """Return what tells a rank's state from another; what it holds goes into the other two."""
     process, constants = state.process, run.plan.scenario.constants
     for name, value in process.scope.items():
         # functions and operators have names that no author can write

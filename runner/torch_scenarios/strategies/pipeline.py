@@ -147,6 +147,10 @@ class Pipeline(Strategy, frozen=True, kw_only=True):
         return stage % size
 
     def _schedule(self, real: Any, mesh: Any, own: list[int], x: Any) -> Any:
+        """Return torch's schedule over the stages that this rank has.
+
+        `x` is the batch of which the shapes between stages are computed.
+        """
         pipelining = real.torch.distributed.pipelining
         shape = (x.shape[0] // self.n_microbatches, *x.shape[1:])
         layers = dict(real.model.network.layers)

@@ -163,6 +163,7 @@ class Rank:
         return int(protocol.await_key(self._store, key))
 
     def _obey(self, order: protocol.Assignment) -> None:
+        """Do what an order asks in a framework other than torch, and post what came of it."""
         name, plan = order.place, order.plan
         self._stderr.clear()
         mail = protocol.Outbox(self._store, f"{name}/mail")

@@ -150,6 +150,10 @@ class Worker:
     # ------------------------------------------------------------------ one scenario
 
     def _obey(self, order: protocol.Assignment) -> None:
+        """Do what an order asks: make or keep a world, run the scenario, post what came of it.
+
+        A start whose ranks do not find each other is tried again, unless devices are involved.
+        """
         self._stderr.clear()
         name = order.place
         mail = protocol.Outbox(self.store, f"{name}/mail")

@@ -275,6 +275,7 @@ def _notes(
     *,
     is_found: bool,
 ) -> list[str]:
+    """Return what follows the verdict on a hang: what could not be seen, and how to see it."""
     notes = []
     if process.py_spy() is None:
         notes.append("py-spy is not installed: `pip install py-spy` shows stacks")

@@ -51,6 +51,7 @@ def _report(
     *,
     keepers: Mapping[str, Report] | None,
 ) -> NoReturn:
+    """Run a command with its reports open, and end the process with its exit code."""
     terminal = _terminal(options)
     beside = _make_further_reports(options, terminal)
     others = {**beside, **(keepers or {})}

@@ -202,6 +202,11 @@ def _record(
     whole: tuple[int, ...],
     known: frozenset[int],
 ) -> RankRecord:
+    """Return a rank's record as a dump of torch's flight recorder tells it.
+
+    `whole` are the ranks of the world, `known` those of which there is a dump. A dump says neither
+    when a call returned nor what a rank decided.
+    """
     groups = _groups(dump)
     record = RankRecord(rank=rank, world_size=world, about={"mode": "flight recorder"})
     numbers: dict[str, int] = {}
@@ -263,6 +268,7 @@ def _call(
     number: int,
     rank: int,
 ) -> RecordedCall:
+    """Return a call as an entry of a dump and its profiling name describe it."""
     peer = None
     if operation in MESSAGES and told["two"] is not None:
         peer = ranks[int(told["two"])]

@@ -440,6 +440,10 @@ def _has_no_port(start: JobStart) -> Finding | None:
 
 
 def _is_missing(start: JobStart) -> Finding | None:
+    """Return the finding that ranks of the world have never come to `init_process_group`.
+
+    None where all came, and where a record that is not whole cannot tell.
+    """
     size = max(each.world_size for each in start.claims)
     missing = sorted(set(range(size)) - {each.rank for each in start.claims})
     absent = {rank: words for rank, words in start.absent.items() if rank in missing}

@@ -845,6 +845,10 @@ def _sketches(
 def _make_finding(
     records: Mapping[int, ValueRecord], change: _Change, cause: _Cause | None, kind: str
 ) -> ValueFinding:
+    """Return the finding that a gradient depends on how rows are dealt to the ranks.
+
+    `cause` is the first module that mixes rows; without one the loss is no mean of all rows.
+    """
     changed = (
         f"the gradient of `{change.name}` changes by {change.off:.2g} of its largest element when "
         f"{DEALT[kind]} ({change.off / change.bound:.2g} times what rounding does)"

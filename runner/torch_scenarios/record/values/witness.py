@@ -296,6 +296,11 @@ class ValueWitness:
     # ------------------------------------------------------------------ hooks
 
     def _install(self) -> None:
+        """Hook the witness into modules, optimizers, and each function of torch that it watches.
+
+        A watch that fails, since a version of torch lacks what it wraps, costs its own facts alone.
+        """
+
         def before_module(module: Any, inputs: Any) -> None:
             if not self.rests:
                 with self.guard:
@@ -371,6 +376,11 @@ class ValueWitness:
             self.put(kind(tuple(each.number for each in own if each is not None)))
 
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
+        """Note the start of a forward pass, with which a turn of the training begins.
+
+        What has happened to the weights since the last one is found here: a write, a load, a
+        broadcast.
+        """
         if self.settings.get("stop") and self.is_past:
             self._stop()
         frame = frame_of(3)
@@ -644,6 +654,7 @@ class ValueWitness:
                     self.put(LateParameter(known.number, "optimizer", place))
 
     def _see_before_step(self, optimizer: Any, *_: Any) -> None:
+        """Note each gradient before an optimizer steps; one within another is passed over."""
         self.depth.optimizer += 1
         if self.depth.optimizer > 1:
             return
@@ -738,6 +749,7 @@ class ValueWitness:
     # ------------------------------------------------------------------ backward
 
     def _watch_backward(self) -> None:
+        """Note each backward pass, and what lies in the gradients after it."""
         graph = self.torch.autograd.graph
         run = graph._engine_run_backward
 
@@ -799,6 +811,7 @@ class ValueWitness:
     # ------------------------------------------------------------------ rows of loaders
 
     def _watch_loaders(self) -> None:
+        """Note which rows each DataLoader draws, in their order, and from which generators."""
         from torch.utils.data import dataloader
 
         kind: Any = dataloader._BaseDataLoaderIter
@@ -911,6 +924,7 @@ class ValueWitness:
     # ------------------------------------------------------------------ wrappers of models
 
     def _watch_ddp(self) -> None:
+        """Note which modules DDP wraps, and its communication hooks."""
         from torch.nn.parallel import DistributedDataParallel
 
         kind: Any = DistributedDataParallel
@@ -995,6 +1009,7 @@ class ValueWitness:
                     self.put(LateParameter(found.number, "DistributedDataParallel", -1))
 
     def _watch_fsdp(self) -> None:
+        """Note each unit that `fully_shard` gathers, and the parameters that it shards."""
         try:
             from torch.distributed.fsdp._fully_shard import _fsdp_param_group
         except ImportError:
@@ -1168,6 +1183,7 @@ class ValueWitness:
     # ------------------------------------------------------------------ clipping, scaling, dropout
 
     def _watch_clipping(self) -> None:
+        """Note each norm by which gradients are clipped, and of which parameters."""
         module: Any = torch.nn.utils.clip_grad
         clip = module.clip_grad_norm_
 

@@ -55,6 +55,7 @@ def _report_missing(
     collective_post: CollectivePost,
     never: tuple[int, ...],
 ) -> Symptom:
+    """Return the symptom that some members never enter a collective, or skip one before it."""
     present = sorted(other.rank for other in match.joined.values())
     alone = len(never) == 1
     skipped = _find_skipped(run, futures, collective_post, never[0])

@@ -410,6 +410,7 @@ class Remainder:
         *,
         done: bool,
     ) -> CollectivePost:
+        """Return a rank's post in a collective, as if the walk had brought it there."""
         rank = call.entry.rank
         if not done:
             return matches.join(call, 0.0, position=post.position)

@@ -132,6 +132,10 @@ class Memory:
         *,
         listed: bool = False,
     ) -> Column:
+        """Return the column of a name, made anew where what is kept has another shape or dtype.
+
+        Raises TypeError where ranks that take no part would lose what they hold.
+        """
         column = self.columns.get(name)
         if column is not None:
             same = column.shape == values.shape[1:] and column.values.dtype == values.dtype

@@ -59,6 +59,10 @@ def read(lines: Sequence[str], log: JobLog) -> None:
 
 
 def _read_works(lines: Sequence[str], found: JobLog) -> None:
+    """Read from lines of NCCL's watchdog what each rank began and ended last, and what waits.
+
+    The line of a work does not name its group; a later line of the same rank does.
+    """
     names: dict[int, str] = {}
     waiting: list[tuple[int, WatchedWork]] = []
     for line in lines:

@@ -236,6 +236,11 @@ def _add_unlike(finding: Finding, records: Mapping[int, RankRecord], folder: str
 def _add_reasons(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Finding, ...]:
+    """Return the findings with why their ranks part, where the records say so.
+
+    One finding is explained: the first whose diagnosis is that ranks went apart. What only follows
+    from it is left out, once a fix is known.
+    """
     findings = _put_unreal_last(findings, records, folder)
     lines = [explain_signal(each, records, folder) for each in findings]
     lines[:1] = [_explain_alone(each, records, folder) for each in lines[:1]]

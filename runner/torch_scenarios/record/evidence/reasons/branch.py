@@ -115,6 +115,10 @@ def _decision(
     folder: str,
     among: int,
 ) -> tuple[Clause, str]:
+    """Return the words for a statement at which ranks part, and what to do about it.
+
+    `name` is the part of the statement that `ranks` took: its body, another branch.
+    """
     place = source.place(node.lineno, folder)
     who = ranks_text(ranks)
     verb = "goes" if len(ranks) == 1 else "go"

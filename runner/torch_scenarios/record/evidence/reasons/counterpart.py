@@ -572,6 +572,11 @@ def _tell_past(
     waiting: int,
     rank: int,
 ) -> Reason | None:
+    """Return why one rank is past the loop or the branch in which another waits.
+
+    None where no decision tells. `around` is the statement about the call that waits, which of its
+    parts holds the call, and its file.
+    """
     node, part, file = around
     is_loop = isinstance(node, ast.For)
     if not is_loop and not (isinstance(node, ast.If) and part in {"body", "orelse"}):

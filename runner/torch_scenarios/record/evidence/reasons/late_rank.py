@@ -227,6 +227,7 @@ def _report_late_rank(
     timeout_s: float,
     folder: str,
 ) -> Finding:
+    """Return the finding that a rank comes later than the timeout of one that waits for it."""
     first, last = entered[early], entered[late]
     clauses = [
         Clause(f"rank {early} waits in {_name(first)} ({first.place.short(folder)})"),

@@ -161,6 +161,7 @@ class _RemoteCall(Struct, frozen=True, kw_only=True):
 
 
 def _list_called(records: Mapping[int, RankRecord], stacks: Mapping[int, str]) -> list[_RemoteCall]:
+    """Return the calls of RPC that ranks wait for, with what the callee's threads do."""
     names = {
         begun[1]: rank
         for rank, record in sorted(records.items())

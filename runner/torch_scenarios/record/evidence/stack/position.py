@@ -175,6 +175,7 @@ def _report_outside(
     *,
     parses: bool,
 ) -> Finding:
+    """Return the finding that some ranks are in no call while others wait."""
     notes = [
         Clause(f"{ranks_text([rank])} is {position_of(stacks[rank], folder)}")
         for rank in outside[:8]

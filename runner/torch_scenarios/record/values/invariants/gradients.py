@@ -112,6 +112,7 @@ def _tell_apart(
     apart: list[str],
     hashes: Mapping[str, Mapping[int, str | None]],
 ) -> ValueFinding:
+    """Return the finding that replicas step with unlike gradients, and what left them so."""
     if written := _find_written(records, group, apart, events, hashes):
         return written
     rank, step = next(iter(events.items()))

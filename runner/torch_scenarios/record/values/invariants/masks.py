@@ -52,6 +52,10 @@ def find_masks(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | None:
+    """Return the finding that dropout masks differ where they must not, or are the same.
+
+    `differ` says which of the two is looked for.
+    """
     lists = [records[rank].of(DropoutCall) for rank in ranks if rank in records]
     for together in zip(*lists, strict=False):
         states = {each.state for each in together}

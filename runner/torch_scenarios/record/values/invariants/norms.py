@@ -58,6 +58,11 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield the finding that each rank clips by the norm of its own part of the gradients.
+
+    No norm is judged that torch has computed over all shards, that is not finite, or that clips
+    nothing.
+    """
     clips = {rank: record.of(NormClip) for rank, record in records.items()}
     owners = {ranks for ranks, *_ in find_owners(records)}
     for ranks, names, what in _norm_groups(records, roles):

@@ -108,6 +108,7 @@ def _list_stepped(record: ValueRecord) -> list[OptimizerStep | None]:
 
 
 def _find_first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
+    """Yield the first point in time at which replicas of a group are not equal, if there is one."""
     averaged = _find_averaged(records, group) if group.averages else None
     for point, found in join_timelines(records, group.ranks):
         kind = point[1]
@@ -259,6 +260,12 @@ def _replicas_differ(
     events: Mapping[int, Any],
     point: Point,
 ) -> ValueFinding:
+    """Return the finding that weights which are to be equal on some ranks are not.
+
+    `apart` names the parameters, `states` holds their digests by rank, and `events` what each rank
+    did last. The line that is named is, from the sure to the vague: that of a state which one rank
+    alone loads, of optimizers that step unlike, of gradients that nothing sums, of a write by hand.
+    """
     turn, kind, *_ = point
     held = {rank: state.get(apart[0]) for rank, state in states.items()}
     where = tell_apart(held)
