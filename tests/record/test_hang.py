@@ -31,7 +31,9 @@ from torch_scenarios.record.evidence.stack import (
 from torch_scenarios.record.evidence.stack.position import find_in_stacks, value_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from torch_scenarios.verdict import Finding
 
 SCRIPT = """\
 import sys, time
@@ -429,6 +431,74 @@ def test_numbers_that_differ_between_ranks_are_shown() -> None:
         "\n".join(line for each in stacks.values() for line in write_stack(each)).splitlines()
     )
     assert value_lines(read) == value_lines(stacks)
+
+
+EPOCHS = """\
+def run():
+    for epoch in range(2):
+        for rows in loader:
+            step(rows)
+        reduce(epoch)
+
+def step(rows):
+    loss(rows).backward()
+
+for epoch in range({start}):
+    run()
+"""
+BACKWARD = StackFrame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 9)
+REDUCED = StackFrame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 3)
+
+
+def at_one_line(path: Path, call: StackFrame, line: int, turns: Sequence[str]) -> list[Finding]:
+    """Return what is found where ranks wait at a line of EPOCHS, each in a turn of its own."""
+    inner = [StackFrame("step", str(path), 8)] * (call is BACKWARD)
+    stacks = {
+        rank: RankStack(
+            rank=rank,
+            frames=(
+                call,
+                *inner,
+                StackFrame("run", str(path), line, (("epoch", turn),)),
+                StackFrame("<module>", str(path), 11, (("epoch", "0"),)),
+            ),
+        )
+        for rank, turn in enumerate(turns)
+    }
+    return find_in_stacks(stacks, str(path.parent))
+
+
+def test_ranks_at_one_line_in_different_turns_have_made_unlike_calls(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(EPOCHS.format(start=1), encoding="utf-8")
+    (found,) = at_one_line(path, BACKWARD, 4, ["0", "1", "1"])
+    assert found.prose == "ranks wait at one line in different turns of a loop, and none can go on"
+    turns, why = (each.words for each in found.notes)
+    assert turns.startswith("`epoch` is 0 on rank 0, 1 on ranks 1 and 2, in the loop ")
+    assert turns.endswith("`for epoch in range(2)` (train.py:2)")
+    assert why.startswith("ranks 1 and 2 take fewer turns of the loop `for rows in loader` ")
+    assert "the same number of turns of the loop at train.py:3" in str(found.fix)
+    assert "drop_last=True" in str(found.fix)
+    (found,) = at_one_line(path, REDUCED, 5, ["1", "0"])
+    assert found.notes[1].words == "rank 0 makes fewer calls in some turn of the loop"
+    assert "the same calls in each turn of the loop at train.py:2" in str(found.fix)
+    assert at_one_line(path, BACKWARD, 4, ["1", "1"]) == []
+    assert at_one_line(path, BACKWARD, 4, ["1", "None"]) == []
+
+
+def test_a_loop_that_adds_to_a_name_counts(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    written = EPOCHS.replace("for epoch in range(2)", "while epoch < 2")
+    path.write_text(written.replace("reduce(epoch)", "reduce(epoch); epoch += 1"), encoding="utf-8")
+    (found,) = at_one_line(path, REDUCED, 5, ["4", "3"])
+    assert found.notes[0].words.endswith("in the loop `while epoch < 2` (train.py:2)")
+
+
+@pytest.mark.parametrize("bounds", ["range(rank, 8)", "[3, 4]", "reversed(range(2))"])
+def test_a_loop_that_begins_apart_counts_no_turns(tmp_path: Path, bounds: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(EPOCHS.replace("range(2)", bounds).format(start=1), encoding="utf-8")
+    assert at_one_line(path, BACKWARD, 4, ["0", "1"]) == []
 
 
 PASTED = """\

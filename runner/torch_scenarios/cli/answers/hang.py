@@ -240,7 +240,9 @@ def _report(
 ) -> list[str]:
     """Return where the ranks are, and what that means, in lines."""
     home = _home(ranks)
-    lines = [*position_lines(stacks, home), *value_lines(stacks, home), *workers]
+    said = " ".join(clause for each in found for clause in each.because)
+    values = [line for line in value_lines(stacks, home) if line.rpartition(" (")[0] not in said]
+    lines = [*position_lines(stacks, home), *values, *workers]
     lines += [
         f"rank {each.rank}: process {each.pid} {process.kernel_word(each.pid)}"
         for each in ranks

@@ -108,6 +108,7 @@ from torch_scenarios.record.evidence.reasons.logged_name import find_logged_name
 from torch_scenarios.record.evidence.reasons.loop import (
     GOES_THROUGH_SET,
     PARTS_UNLIKE,
+    advise_turns,
     find_loader,
     find_longer_argument,
     find_longest,
@@ -157,6 +158,7 @@ __all__ = [
     "SINCE",
     "add_reason",
     "add_reasons",
+    "advise_turns",
     "explain_absence",
     "explain_anyone",
     "explain_idle",

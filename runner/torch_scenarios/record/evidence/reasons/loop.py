@@ -215,7 +215,7 @@ class _LongerLoop(Struct, frozen=True, kw_only=True):
             return f"let all ranks take {self.chosen} {sends}."
         if self.setter:
             return f"let all ranks take {self.setter} {sends} before the loop at {self.place}."
-        fix = self.left_out[1] or _advise(
+        fix = self.left_out[1] or advise_turns(
             self.text, self.at, self.place, is_backward=self.is_backward
         )
         if _BY_NODE.search(self.origin):
@@ -319,7 +319,7 @@ _BY_NODE = re.compile(r"by_node\b")
 _JOINED = "; with DDP also `with Join([model]):` around the loop"
 
 
-def _advise(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
+def advise_turns(text: str, at: tuple[str, int], place: str, *, is_backward: bool) -> str:
     """Return how ranks take as many turns of a loop, by what it goes on for."""
     if text.startswith("while "):
         clock = "each rank reads its own clock there: " * _reads_clock(*at)
@@ -550,7 +550,7 @@ def _find_ended(
                 f"{'begins' if len(ranks) == 1 else 'begin'} the next turn of "
                 f"`{source.text(line)}` ({around}); turns: {turns}"
             )
-            return Clause(words), _advise(
+            return Clause(words), advise_turns(
                 decision.text, (file, decision.line), place, is_backward=False
             )
     return None
@@ -852,7 +852,7 @@ def _explain_turns(parted: DecidedParting, decision: Decision, counts: Mapping[i
     clause = Clause(words + list_times(counts) + (f"; {held}" if held else ""))
     if decision.kind == "while":
         at = decision.file, decision.line
-        return clause, _advise(decision.text, at, place, is_backward=False)
+        return clause, advise_turns(decision.text, at, place, is_backward=False)
     fix = (
         f"give every rank the same number of turns of the loop at {place}"
         + (f": let {behind} give as many on every rank" if behind else "")

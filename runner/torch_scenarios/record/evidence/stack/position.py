@@ -18,6 +18,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.reasons import explain_places, explain_wait, find_polls
 from torch_scenarios.record.evidence.script import closed_scripts, place_at
 from torch_scenarios.record.evidence.stack import ENDS, RankStack
+from torch_scenarios.record.evidence.stack.turn import find_turns
 from torch_scenarios.record.format import MESSAGES
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text, values_text
@@ -96,7 +97,8 @@ def find_in_stacks(
     if (lone := _find_lone_message(waiting)) is not None:
         return [_report_message(*lone, folder, parses=parses)]
     if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
-        return []
+        turns = find_turns(waiting, folder) if parses else None
+        return [turns] if turns is not None else []
     return [_report_apart(waiting, folder, parses=parses)]
 
 
