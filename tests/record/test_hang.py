@@ -181,6 +181,42 @@ def test_stacks_that_nobody_read_are_not_written(
     assert not path.exists()
 
 
+REDUCED = StackFrame("all_reduce", "/usr/site-packages/torch/distributed/distributed_c10d.py", 3)
+LOOPBACK = {"MASTER_ADDR": "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_found"),
+    [
+        ({"LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "node-1"}, True),
+        (LOOPBACK, True),
+        ({"LOCAL_WORLD_SIZE": "2", **LOOPBACK}, False),
+        ({"SLURM_NNODES": "2", **LOOPBACK}, False),
+        ({"MASTER_ADDR": "node-1"}, False),
+    ],
+)
+def test_a_rank_without_a_process_is_found_where_the_whole_job_is_here(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], *, is_found: bool
+) -> None:
+    ranks = [
+        RunningRank(rank=rank, world_size=3, pid=os.getpid(), job="mine", environment=environment)
+        for rank in (0, 2)
+    ]
+
+    def read(_: str, rank: RunningRank) -> tuple[RankStack, str]:
+        own = StackFrame("<module>", "/x/train.py", 9)
+        return RankStack(rank=rank.rank, frames=(REDUCED, own)), ""
+
+    monkeypatch.setattr(processes, "find_ranks", lambda: ranks)
+    monkeypatch.setattr(processes, "py_spy", lambda: "py-spy")
+    monkeypatch.setattr(processes, "read_stack", read)
+    code, said = ran("--seconds", "0")
+    assert code == (1 if is_found else 3)
+    assert ("rank 1 has no process, and the others wait" in said) == is_found
+    assert ("look at the end of its log" in said) == is_found
+    assert ("rank 1 is not on this machine: it is on another node" in said) != is_found
+
+
 def process(proc: Path, pid: int, parent: int, **environment: str) -> None:
     """Write what `/proc` has of a process."""
     folder = proc / str(pid)
@@ -447,7 +483,6 @@ for epoch in range({start}):
     run()
 """
 BACKWARD = StackFrame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 9)
-REDUCED = StackFrame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 3)
 
 
 def at_one_line(path: Path, call: StackFrame, line: int, turns: Sequence[str]) -> list[Finding]:

@@ -23,6 +23,7 @@ from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.evidence.process import RunningRank
 from torch_scenarios.record.evidence.stack import RankStack, write_stack
 from torch_scenarios.record.evidence.stack.position import (
+    find_absent,
     find_in_stacks,
     position_lines,
     value_lines,
@@ -62,7 +63,7 @@ def hang(options: Mapping[str, Any]) -> None:
     moving = sorted(
         rank for rank in second if rank in first and first[rank].frames != second[rank].frames
     )
-    found = _findings(second, dumped, moving, _home(ranks))
+    found = _findings(ranks, second, dumped, moving)
     verdict = "FAILED" if found else "INCONCLUSIVE"
     notes = _notes(ranks, second, failures, moving, is_found=bool(found))
     if options["file"] and not stacks:
@@ -180,17 +181,28 @@ def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
 
 
 def _findings(
-    stacks: Mapping[int, RankStack], dumped: Sequence[Finding], moving: Sequence[int], home: str
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    dumped: Sequence[Finding],
+    moving: Sequence[int],
 ) -> list[Finding]:
-    """Return what dumps and stacks show; of ranks that move, what a dump shows alone.
+    """Return what dumps, stacks and absent processes show; of ranks that move, a dump alone.
 
     Two stacks of a rank that goes on are of two times: that they differ from another rank's means
     nothing.
     """
+    home = _home(ranks)
     found = [*dumped, *find_in_stacks(stacks, home)]
     if moving and not dumped:
         found = [each for each in found if not set(each.ranks) & set(moving)]
-    return found
+    is_of_one = all(each.is_of_one_machine for each in ranks)
+    absent = find_absent(_absent(ranks), stacks, home) if is_of_one and not moving else None
+    return found if absent is None else [absent, *found]
+
+
+def _absent(ranks: Sequence[RunningRank]) -> list[int]:
+    """Return the ranks of the job that have no process on this machine."""
+    return sorted(set(range(ranks[0].world_size)) - {each.rank for each in ranks})
 
 
 def _write_json(
@@ -294,12 +306,14 @@ def _notes(
             "on NCCL a call returns at once, and stacks show where a host waits for its device: "
             f"start the next run with {process.PIPED}, and torch tells here what each rank calls"
         )
-    missing = sorted(set(range(ranks[0].world_size)) - {each.rank for each in ranks})
-    if missing:
+    missing = _absent(ranks)
+    if missing and not all(each.is_of_one_machine for each in ranks):
+        one = len(missing) == 1
         notes.append(
-            f"{ranks_text(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine: "
-            "they are on another node, or have ended; `-o FILE` on each node, then `scenario "
-            "import` of the files in one, gives one verdict"
+            f"{ranks_text(missing)} {'is' if one else 'are'} not on this machine: "
+            f"{'it is' if one else 'they are'} on another node, or {'has' if one else 'have'} "
+            "ended; `-o FILE` on each node, then `scenario import` of the files in one, gives one "
+            "verdict"
         )
     recorded = {each.record for each in ranks} - {""}
     notes += [f"it records itself: `scenario import {each}` says more" for each in recorded]

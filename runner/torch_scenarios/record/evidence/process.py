@@ -44,6 +44,11 @@ _RANKS = (
 _ELASTIC = "TORCHELASTIC_RUN_ID"
 #: variables that are the same on the ranks of one job, and others in another one
 _JOB = (_ELASTIC, "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+#: how many nodes a job of Slurm has
+_NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+#: how the job is called whose ranks a process has started itself
+_BY_PID = "--pid"
 #: names of the pipe by which torch is asked for a dump, and of the files that it writes
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 #: what lets torch answer such a question
@@ -64,6 +69,17 @@ class RunningRank(Struct, frozen=True, kw_only=True):
     def record(self) -> str:
         """The folder in which it records itself; empty where it does not."""
         return self.environment.get("SCENARIO_RECORD", "")
+
+    @property
+    def is_of_one_machine(self) -> bool:
+        """Whether all ranks of its job run on this machine, as far as its environment says."""
+        told = self.environment
+        local = told.get("LOCAL_WORLD_SIZE", "")
+        if local.isdigit():  # torchrun's
+            return int(local) == self.world_size
+        if any(told.get(name, "1") != "1" for name in _NODES):
+            return False
+        return self.job.startswith(_BY_PID) or told.get("MASTER_ADDR") in _LOOPBACK
 
 
 def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
@@ -111,7 +127,7 @@ def find_children(program: str | None, pid: int) -> list[RunningRank]:
             rank=number,
             world_size=len(children),
             pid=child,
-            job=f"--pid {pid}",
+            job=f"{_BY_PID} {pid}",
             environment=_environment(Path(f"/proc/{child}")),
         )
         for number, child in enumerate(children)

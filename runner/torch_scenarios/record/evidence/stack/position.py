@@ -127,6 +127,31 @@ def find_in_stacks(
     return [_report_apart(waiting, folder, parses=parses)]
 
 
+def find_absent(
+    absent: Sequence[int], stacks: Mapping[int, RankStack], folder: str = ""
+) -> Finding | None:
+    """Return the finding that ranks have no process, of a job all of which is on one machine.
+
+    None where no rank is absent, or none waits in a call.
+    """
+    waiting = {rank: each for rank, each in stacks.items() if each.call}
+    if not absent or not waiting:
+        return None
+    own = "its log" if len(absent) == 1 else "their logs"
+    fix = f"look at the end of {own} for an error, or at `dmesg` for a process killed for memory"
+    if any(each.call == "init_process_group" for each in waiting.values()):
+        fix += "; where none was started, set WORLD_SIZE to as many ranks as are"
+    verb = "has" if len(absent) == 1 else "have"
+    return Finding(
+        witness="program",
+        code="missing_participant",
+        prose=f"{ranks_text([*absent])} {verb} no process, and the others wait",
+        notes=tuple(Clause(f"others wait: {line}") for line in position_lines(waiting, folder)[:8]),
+        ranks=tuple(absent),
+        fix=f"{fix}.",
+    )
+
+
 def _find_cycle(waiting: Mapping[int, RankStack]) -> list[int]:
     """Return ranks each of which waits in a message for the next, which is in no answer to it."""
     for start in waiting:
