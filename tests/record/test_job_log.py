@@ -75,6 +75,58 @@ def test_sizes_that_differ_in_one_collective(tmp_path: Path) -> None:
     assert "rank 1 is in ALLREDUCE 5, 8 elements in, 8 out" in found.output
 
 
+@pytest.mark.parametrize(
+    ("calls", "said", "mended"),
+    [
+        (
+            [("_ALLGATHER_BASE", 8, 64), ("_REDUCE_SCATTER_BASE", 64, 8)],
+            "one unit of a model sharded over 8 ranks: rank 0 gathers its parameters, rank 1",
+            "as many forward and backward passes",
+        ),
+        (
+            [("_ALLGATHER_BASE", 8, 64), ("_ALLGATHER_BASE", 6, 48)],
+            "collective 5 these are the sizes of different units of a model sharded over 8 ranks",
+            "use the same layers in the same order",
+        ),
+        (
+            [("ALLREDUCE", 1, 1), ("ALLREDUCE", 25, 25)],
+            "collective 5 rank 0 sums one number (a loss, a norm, a flag), where the others sum",
+            "give every rank as many batches",
+        ),
+        (
+            [("ALLREDUCE", 4, 4), ("ALLREDUCE", 25, 25)],
+            "collective 5 rank 0 is in",
+            "of the same sizes.",
+        ),
+        (
+            [("_ALLGATHER_BASE", 8, 64), ("ALLREDUCE", 8, 8)],
+            "collective 5 rank 0 is in",
+            "of the same sizes.",
+        ),
+        (
+            [("ALLREDUCE", 1, 1), ("BROADCAST", 1, 1)],
+            "collective 5 rank 0 is in",
+            "of the same sizes.",
+        ),
+        (
+            [("_ALLGATHER_BASE", 8, 64), ("_REDUCE_SCATTER_BASE", 64, 16)],
+            "collective 5 rank 0 is in",
+            "of the same sizes.",
+        ),
+    ],
+)
+def test_sizes_say_what_a_collective_is_to_each_rank(
+    tmp_path: Path, calls: list[tuple[str, int, int]], said: str, mended: str
+) -> None:
+    log = "".join(
+        watchdog(rank, 5, kind).replace("NumelIn=4, NumelOut=4", f"NumelIn={ins}, NumelOut={outs}")
+        for rank, (kind, ins, outs) in enumerate(calls)
+    )
+    found = " ".join(judged(tmp_path, log).output.split())
+    assert said in found
+    assert mended in found
+
+
 def test_a_rank_of_which_the_watchdog_says_nothing(tmp_path: Path) -> None:
     log = "".join(watchdog(rank, 5, "ALLREDUCE") for rank in (0, 1, 3))
     found = judged(tmp_path, log).output

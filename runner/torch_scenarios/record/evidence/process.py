@@ -73,13 +73,13 @@ class RunningRank(Struct, frozen=True, kw_only=True):
     @property
     def is_of_one_machine(self) -> bool:
         """Whether all ranks of its job run on this machine, as far as its environment says."""
-        told = self.environment
-        local = told.get("LOCAL_WORLD_SIZE", "")
+        given = self.environment
+        local = given.get("LOCAL_WORLD_SIZE", "")
         if local.isdigit():  # torchrun's
             return int(local) == self.world_size
-        if any(told.get(name, "1") != "1" for name in _NODES):
+        if any(given.get(name, "1") != "1" for name in _NODES):
             return False
-        return self.job.startswith(_BY_PID) or told.get("MASTER_ADDR") in _LOOPBACK
+        return self.job.startswith(_BY_PID) or given.get("MASTER_ADDR") in _LOOPBACK
 
 
 def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:

@@ -176,10 +176,60 @@ def find(log: JobLog) -> Iterator[Finding]:
             yield make_finding("call_mismatch", words, behind, notes, fix)
         elif len(kinds) > 1:
             words = f"the ranks meet with different calls in collective {first}{where}"
-            fix = "let every rank make the same calls of a group, of the same sizes."
-            yield make_finding("call_mismatch", words, sorted(at), notes, fix)
+            why, fix = _explain_sizes(at)
+            yield make_finding("call_mismatch", words, sorted(at), [*why, *notes], fix)
         else:
             yield _report_wait(log, group, at, notes)
+
+
+def _explain_sizes(at: Mapping[int, WatchedWork]) -> tuple[list[Clause], str]:
+    """Return what one collective is to ranks that meet in it with other calls or sizes, and a fix.
+
+    FSDP and ZeRO gather a unit's parameters before they use it, and scatter the sum of its
+    gradients after the backward pass (torch/distributed/fsdp); DDP sums a bucket of gradients
+    (torch/nn/parallel/distributed.py). A number alone is a loss, a norm or a flag.
+    """
+    alike: dict[tuple[str, tuple[int, int]], list[int]] = {}
+    for rank, each in sorted(at.items()):
+        if each.sizes is not None:
+            alike.setdefault((each.kind, each.sizes), []).append(rank)
+    sharded = {each.ranks for each in at.values()} - {0}
+    kinds = {kind for kind, _ in alike}
+    if len(alike) == 2 and len(sharded) == 1 and all(each.ranks for each in at.values()):
+        (size,) = sharded
+        if len(kinds) == 1:
+            words = f"these are the sizes of different units of a model sharded over {size} ranks"
+            fix = (
+                "let every rank use the same layers in the same order: a branch in `forward`, an "
+                "expert without tokens or a layer that is frozen on some ranks leaves units out."
+            )
+            return [Clause(words)], fix
+        by_kind = {kind: who for (kind, _), who in alike.items()}
+        gather, scatter = by_kind["_ALLGATHER_BASE"], by_kind["_REDUCE_SCATTER_BASE"]
+        one = "one unit" if len({max(sizes) for _, sizes in alike}) == 1 else "units"
+        words = (
+            f"these are the sizes of {one} of a model sharded over {size} ranks: "
+            f"{ranks_text(gather)} gather{'s' * (len(gather) == 1)} its parameters, "
+            f"{ranks_text(scatter)} scatter{'s' * (len(scatter) == 1)} the sum of its gradients"
+        )
+        fix = (
+            "give every rank as many forward and backward passes: a rank that has a batch more, or "
+            "evaluates or generates alone, gathers what the others do not."
+        )
+        return [Clause(words)], fix
+    lone = [who for (kind, sizes), who in alike.items() if sizes == (1, 1)]
+    if len(alike) == 2 and len(lone) == 1 and kinds == {"ALLREDUCE"}:
+        (who,) = lone
+        words = (
+            f"{ranks_text(who)} sum{'s' * (len(who) == 1)} one number (a loss, a norm, a flag), "
+            "where the others sum a tensor, as DDP does with gradients"
+        )
+        fix = (
+            "give every rank as many batches, and sum that number on all ranks or on none, at the "
+            "same place."
+        )
+        return [Clause(words)], fix
+    return [], "let every rank make the same calls of a group, of the same sizes."
 
 
 def _name_group(name: str) -> str:
