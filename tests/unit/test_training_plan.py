@@ -1027,6 +1027,12 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
         (SMALL + "colour: 3\n", "a model has no `colour`"),
         (SMALL.replace("layers", "layer"), "did you mean `layers`?"),
+        (SMALL.replace("inner", "intermediate_size"), "did you mean `inner`?"),
+        (SMALL.replace("vocabulary", "vocab"), "did you mean `vocabulary`?"),
+        (
+            '{"architectures": ["A"], "num_hidden_layers": 2, "hidden_size": 8, "head_dim": null}',
+            "as a model: {layers: 2, hidden: 8, inner: N, heads: N",
+        ),
         ("world_size: 2\nsteps: []\n", "this is a scenario, and not the sizes of a model"),
         (SMALL + "matrix: 2\n", "`matrix` is 1 where attention keeps its matrix, or else 0"),
         (SMALL + "average_bytes: 3\n", "`average_bytes` of a model is 2 or 4"),

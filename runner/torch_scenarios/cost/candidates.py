@@ -145,6 +145,23 @@ OPTIONAL = (
     *("recomputed_blocks", "recomputed_operations", "kernels", "tensor_overlap"),
     *RECIPE,
 )
+#: what others call the sizes: Hugging Face's config.json, Llama's params.json, GPT-2, Megatron
+_OTHER_NAMES = {
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer"), "layers"),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim"), "hidden"),
+    **dict.fromkeys(("intermediate_size", "ffn_hidden_size", "ffn", "d_ff", "n_inner"), "inner"),
+    **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), "heads"),
+    **dict.fromkeys(("num_key_value_heads", "num_query_groups", "n_kv_heads"), "kv_heads"),
+    **dict.fromkeys(("vocab_size", "padded_vocab_size", "vocab"), "vocabulary"),
+    **dict.fromkeys(("seq_length", "seq_len", "max_seq_len", "block_size"), "sequence"),
+    **dict.fromkeys(("global_batch_size", "batch_size"), "batch"),
+    **dict.fromkeys(("num_local_experts", "n_routed_experts", "num_experts"), "experts"),
+    "head_dim": "head",
+    "num_experts_per_tok": "active",
+    "n_shared_experts": "shared",
+}
+#: keys by which a file is a config of Hugging Face
+_OF_CONFIG = frozenset({"architectures", "model_type", "transformers_version"})
 #: operations of a block, and those that are computed anew where *some* is and a model states none:
 #: every second product, as torchtitan does
 OPERATIONS = ("queries", "keys", "values", "attention", "output", "gate", "up", "down")
@@ -161,7 +178,7 @@ STATED = {
     "tensor_overlap": (0, 1),
 }
 #: keys that a scenario has, and no model
-OF_SCENARIO = ("steps", "world_size")
+OF_SCENARIO = frozenset({"steps", "world_size"})
 #: bytes that attention without a fused kernel keeps of each head for each pair of tokens: what goes
 #: into softmax, what comes out of it, and a mask of dropout (Korthikanti et al., arXiv 2205.05198)
 OF_PAIR = 5
@@ -1466,16 +1483,14 @@ def read_decoder(path: Path) -> Decoder:
         raise ScenarioError(
             [Problem(code="bad_model", message="a model is a mapping", mark=tree.mark, hint=hint)]
         )
-    if any(key_text(key) in OF_SCENARIO for key, _ in tree.entries):
-        message = "this is a scenario, and not the sizes of a model"
-        hint = f"`scenario cost {path} --topology NAME` forecasts its time; {hint}"
-        raise ScenarioError([Problem(code="bad_model", message=message, mark=tree.mark, hint=hint)])
+    _refuse_other_files(tree, path, hint)
     found: dict[str, Any] = {}
     problems = []
     for key, value in tree.entries:
         name = key_text(key)
         if name not in names:
-            message, close = f"a model has no `{name}`", nearest(name, names)
+            message = f"a model has no `{name}`"
+            close = _OTHER_NAMES.get(name) or nearest(name, names)
             words = f"did you mean `{close}`?" if close else hint
             problems.append(Problem(code="bad_model", message=message, mark=key.mark, hint=words))
             continue
@@ -1495,6 +1510,32 @@ def read_decoder(path: Path) -> Decoder:
     if problems:
         raise ScenarioError(problems)
     return Decoder(**found)
+
+
+def _refuse_other_files(tree: Node, path: Path, hint: str) -> None:
+    """Raise ScenarioError where a file is a scenario, or a config of Hugging Face.
+
+    The sizes that such a config has are shown as the model that they make.
+    """
+    keys = {key_text(key) for key, _ in tree.entries}
+    if keys & OF_SCENARIO:
+        message = "this is a scenario, and not the sizes of a model"
+        hint = f"`scenario cost {path} --topology NAME` forecasts its time; {hint}"
+    elif keys & _OF_CONFIG:
+        message = "this is a config of Hugging Face, and a model has other names"
+        sizes = {
+            name: value.text
+            for key, value in tree.entries
+            if (name := _OTHER_NAMES.get(key_text(key))) and isinstance(value, Scalar)
+        }
+        needed = [name for name in Decoder.__struct_fields__ if name not in OPTIONAL]
+        stated = {name: sizes.pop(name, "N") for name in needed}
+        stated |= {name: size for name, size in sizes.items() if size.isdigit()}
+        written = ", ".join(f"{name}: {size}" for name, size in stated.items())
+        hint = f"as a model: {{{written}}}; state each N, and `batch` in sequences of all ranks"
+    else:
+        return
+    raise ScenarioError([Problem(code="bad_model", message=message, mark=tree.mark, hint=hint)])
 
 
 def _read_value(name: str, value: Scalar | Items | Node) -> tuple[Any, str]:
