@@ -17,9 +17,8 @@ from torch_scenarios.operations.base import (
     Entry,
     Refusal,
     Trial,
-    dtype_name,
 )
-from torch_scenarios.operations.checks import refuse_missing, refuse_shape
+from torch_scenarios.operations.checks import refuse_whole
 
 
 class AllGatherSingle(Collective):
@@ -63,21 +62,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, another dtype of the output, and an output of the wrong size."""
-        refusal = refuse_missing(entry, "output", "input")
-        if refusal is not None:
-            return refusal
-        output, given = entry["output"], entry["input"]
-        if dtype_name(output.dtype) != dtype_name(given.dtype):
-            message = f"output is {output.dtype}, input {given.dtype}"
-            return Refusal(kind="dtype_mismatch", message=message)
-        rest = tuple(given.shape)
-        joined = (entry.size * rest[0], *rest[1:]) if rest else (entry.size,)
-        if tuple(output.shape) not in {joined, (entry.size, *rest)}:
-            return refuse_shape(
-                f"output has shape {list(output.shape)}; {entry.size} inputs of shape "
-                f"{list(rest)} make {list(joined)}"
-            )
-        return None
+        return refuse_whole(entry, "output")
 
     def backend_kinds(self, entry: Entry) -> frozenset[str]:
         """Gloo refuses the members as a dimension of their own, and scalars."""

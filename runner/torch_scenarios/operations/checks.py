@@ -208,6 +208,30 @@ def refuse_other_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
     return None
 
 
+def refuse_whole(entry: Entry, whole: str) -> Refusal | None:
+    """Refuse None, mixed dtypes, and an `output` and `input` of which one is not n of the other.
+
+    `whole` names the one that holds a part of each member: end to end along its first dimension, or
+    along a dimension of its own, as `all_gather_into_tensor` documents both.
+    """
+    refusal = refuse_missing(entry, "output", "input")
+    if refusal is not None:
+        return refusal
+    output, given = entry["output"], entry["input"]
+    if dtype_name(output.dtype) != dtype_name(given.dtype):
+        message = f"output is {output.dtype}, input {given.dtype}"
+        return Refusal(kind="dtype_mismatch", message=message)
+    part = "input" if whole == "output" else "output"
+    of_one, size = tuple(entry[part].shape), entry.size
+    joined = (size * of_one[0], *of_one[1:]) if of_one else (size,)
+    if tuple(entry[whole].shape) in {joined, (size, *of_one)}:
+        return None
+    return refuse_shape(
+        f"{whole} has shape {list(entry[whole].shape)}; {size} {part}s of shape {list(of_one)} "
+        f"make {list(joined)}"
+    )
+
+
 def refuse_op(entry: Entry, name: str) -> Refusal | None:
     """Refuse the order, the product and the bits of complex numbers, and the bits of floats.
 

@@ -18,9 +18,8 @@ from torch_scenarios.operations.base import (
     Entry,
     Refusal,
     Trial,
-    dtype_name,
 )
-from torch_scenarios.operations.checks import reduce_parts, refuse_missing, refuse_op, refuse_shape
+from torch_scenarios.operations.checks import reduce_parts, refuse_op, refuse_whole
 
 
 class ReduceScatterSingle(Collective):
@@ -65,21 +64,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse None, another dtype or a wrong size of the output, and a senseless op."""
-        refusal = refuse_missing(entry, "output", "input")
-        if refusal is not None:
-            return refusal
-        output, given = entry["output"], entry["input"]
-        if dtype_name(output.dtype) != dtype_name(given.dtype):
-            message = f"output is {output.dtype}, input {given.dtype}"
-            return Refusal(kind="dtype_mismatch", message=message)
-        part = tuple(output.shape)
-        joined = (entry.size * part[0], *part[1:]) if part else (entry.size,)
-        if tuple(given.shape) not in {joined, (entry.size, *part)}:
-            return refuse_shape(
-                f"input has shape {list(given.shape)}; {entry.size} outputs of shape {list(part)} "
-                f"make {list(joined)}"
-            )
-        return refuse_op(entry, "input")
+        return refuse_whole(entry, "input") or refuse_op(entry, "input")
 
     def backend_kinds(self, entry: Entry) -> frozenset[str]:
         """Gloo refuses the members as a dimension of their own."""
