@@ -9,6 +9,7 @@ import importlib
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,24 @@ def page() -> str:
     """Return the whole page."""
     measured = json.loads((DOCS / "conformance.json").read_text(encoding="utf-8"))
     columns = [column["name"] for column in measured["columns"]]
-    named = f"{', '.join(columns[:-1])} and {columns[-1]}"
-    introduction = INTRODUCTION.replace("COLUMNS", named.replace(", torch", " of torch"))
+    introduction = INTRODUCTION.replace("COLUMNS", list_backends(columns))
     parts = [f"# What torch.distributed means\n\n{wrapped(introduction)}\n"]
     for room, heading in ROOMS.items():
         parts.append(f"## {heading}\n")
         parts += [_section(rule, columns, measured["cases"]) for rule in rules(room)]
     return "\n".join(parts)
+
+
+def list_backends(columns: Sequence[str]) -> str:
+    """Return the backends of the columns, each with the versions of torch it was run with."""
+    versions: dict[str, list[str]] = {}
+    for column in columns:
+        backend, _, on = column.partition(", ")
+        versions.setdefault(backend, []).append(on.removeprefix("torch "))
+    return "; ".join(
+        backend if "without torch" in on else f"{backend} of torch {', '.join(on)}"
+        for backend, on in versions.items()
+    )
 
 
 def rules(room: str) -> list[Article]:

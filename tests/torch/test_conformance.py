@@ -77,6 +77,14 @@ def test_a_file_gives_back_what_was_written(file: Path) -> None:
     assert document.one(f"{file}#{NEW.name}") == NEW
 
 
+def test_columns_of_one_backend_are_in_the_order_of_their_versions(file: Path) -> None:
+    seen, *_ = document.read(str(file)).values()
+    names = ("nccl, torch 2.9", "gloo, torch 2.10.0", "JAX, without torch", "gloo, torch 2.6.0")
+    columns = [replace(seen, name=name) for name in names]
+    file.write_text(document.text(columns), encoding="utf-8")
+    assert [*document.read(str(file))] == [names[3], names[1], names[2], names[0]]
+
+
 def test_nothing_differs_from_itself() -> None:
     assert OLD.differences(OLD) == []
 

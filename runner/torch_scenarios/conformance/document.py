@@ -11,6 +11,7 @@ the same in every column is written once, so that a difference of the file is on
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -27,6 +28,8 @@ from torch_scenarios.vocabulary import DTYPES
 FORMAT, VERSION = "scenario-conformance", 1
 #: what is written between a file and the name of one of its columns
 COLUMN = "#"
+#: words of a name, and the number behind them
+_NUMBERED = re.compile(r"(\D+)(\d*)")
 
 
 #: what a case came to where it says something of the version: UNSUPPORTED says nothing
@@ -285,8 +288,11 @@ def _case_seen(result: str, words: str) -> CaseOutcome:
 
 
 def text(columns: Iterable[Conformance]) -> str:
-    """Return the file of some columns as JSON, one case or cell a line."""
-    chosen = list(columns)
+    """Return the file of some columns as JSON, one case or cell a line.
+
+    Columns of one backend follow each other by version, in whichever order they were measured.
+    """
+    chosen = sorted(columns, key=lambda column: _order(column.name))
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -319,6 +325,11 @@ def text(columns: Iterable[Conformance]) -> str:
         body = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
         written += f',\n  "{name}": [\n    {body}\n  ]' if entries else f',\n  "{name}": []'
     return written + "\n}\n"
+
+
+def _order(name: str) -> list[tuple[str, int]]:
+    """Return a key by which names are in order, the numbers in them by their value."""
+    return [(words, int(number or 0)) for words, number in _NUMBERED.findall(name.casefold())]
 
 
 def _row(seen: Mapping[str, CaseOutcome | CellOutcome | None]) -> dict[str, Any]:
