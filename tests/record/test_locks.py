@@ -58,6 +58,22 @@ def test_a_process_that_gets_no_time_at_first_is_waited_for(tmp_path: Path) -> N
     assert "line 3 in <module>" in found[0]
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel shows no signals")
+def test_a_process_that_no_longer_listens_is_not_ended_by_the_question(tmp_path: Path) -> None:
+    path = tmp_path / "parent.stack"
+    path.write_text("", encoding="utf-8")
+    program = "print('ready', flush=True); input()"
+    command = [sys.executable, "-c", program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        found = take_stacks({0: (process.pid, path)})
+        process.communicate("\n", timeout=60)
+    assert found == {0: ""}
+    assert process.returncode == 0
+
+
 def test_a_lock_of_a_rank_that_waits_in_a_call_is_a_circle(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "a", (ALL_REDUCE, BARRIER), (ALL_REDUCE,))
     path = folder / "rank-00000.jsonl"

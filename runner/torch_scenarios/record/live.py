@@ -966,6 +966,20 @@ def _lives(pid: int) -> bool:
     return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
 
 
+def _listens(pid: int) -> bool:
+    """Whether a process catches the signal that asks for its stack.
+
+    At its end Python takes faulthandler's handler away, and the signal would end the process.
+    `SigCgt` in /proc/PID/status has a bit for each signal that is caught (proc(5)).
+    """
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return not Path("/proc/self/status").exists()
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", lines, re.MULTILINE)
+    return caught is None or bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
 def take_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[int, str]:
     """Ask processes for their Python stacks, by the rank: which process, and where it writes them.
 
@@ -973,11 +987,11 @@ def take_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[int, str]:
     the signal handler itself, in C: also where Python's lock is held by a call that never returns.
     """
     before = {rank: path.stat().st_size for rank, (_, path) in ranks.items()}
-    for pid, _ in ranks.values():
+    waiting = {rank: (pid, path) for rank, (pid, path) in ranks.items() if _listens(pid)}
+    for pid, _ in waiting.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
     until = time.monotonic() + MOST_STACK_S
-    waiting = dict(ranks)
     while waiting and time.monotonic() < until:
         time.sleep(STACK_S)
         waiting = {
