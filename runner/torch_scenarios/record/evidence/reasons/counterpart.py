@@ -45,6 +45,7 @@ from torch_scenarios.record.evidence.reasons.departure import find_departure
 from torch_scenarios.record.evidence.reasons.loop import loop_of, tell_filled
 from torch_scenarios.record.evidence.reasons.message_order import find_other_order
 from torch_scenarios.record.evidence.reasons.other_group import find_group_apart
+from torch_scenarios.record.evidence.reasons.own_counter import tell_counter
 from torch_scenarios.record.evidence.reasons.pipeline_stage import explain_stage
 from torch_scenarios.record.evidence.reasons.same_order import find_same_order
 from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
@@ -429,12 +430,19 @@ def _loop(
             return way_out
         place = parted.place(decision)
         bound = _tell_bound((decision.file, decision.line), parted.folder)
+        counted, name = tell_counter(parted, (decision.file, decision.line))
+        behind = f"; {bound} sets them" if bound else f"; {counted}" if counted else ""
         clause = Clause(
             f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
             + list_times(turns)
-            + (f"; {bound} sets them" if bound else "")
+            + behind
         )
         fix = f"give every rank that takes it the same number of turns of the loop at {place}."
+        if name and not bound:
+            fix = (
+                f"count `{name}` alike on all ranks, or let one of them decide and send it, so "
+                f"that they leave the loop at {place} in the same turn."
+            )
         return clause, fix
     return None
 

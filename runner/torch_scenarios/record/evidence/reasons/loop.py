@@ -939,8 +939,35 @@ def _trace_calls(source: Script | None, line: int) -> list[tuple[Script, int]]:
         for call in source.calls(line)
         for value in (*call.args, *(each.value for each in call.keywords))
     ]
-    lines = (each for value in given for each in source.traces(value, line))
+    lines = [each for value in given for each in source.traces(value, line)]
+    for value in given:
+        for passed, at in _list_passed(source, value, line):
+            lines += [(source, at), *source.traces(passed, at)]
     return [*dict.fromkeys(each for each in lines if each[0] is source)]
+
+
+def _list_passed(source: Script, value: ast.expr, line: int) -> list[tuple[ast.expr, int]]:
+    """Return what calls of a class give under the name of an attribute that it does not set.
+
+    A class of the script has it from the one of a framework that it is derived from::
+
+        class Own(Trainer):
+            def get_train_dataloader(self):
+                return DataLoader(self.train_dataset)
+        trainer = Own(train_dataset=Shards(files))
+    """
+    is_own = ast.unparse(value).startswith("self.")
+    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    around = [node for node in classes if node.lineno < line <= end_of(node)]
+    if not isinstance(value, ast.Attribute) or not is_own or not around:
+        return []
+    return [
+        (each.value, call.lineno)
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call) and name_of(call.func) == around[-1].name
+        for each in call.keywords
+        if each.arg == value.attr
+    ]
 
 
 def _explain_loader(parted: DecidedParting, at: Frames, counts: Mapping[int, int]) -> Reason:
