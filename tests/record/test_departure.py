@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from torch_scenarios.record.evidence.divergence import Parting
 from torch_scenarios.record.evidence.procedure import watch_workers_of_ray
 from torch_scenarios.record.evidence.process import ENDED, FILLS, read_program
 from torch_scenarios.record.evidence.reasons import (
     explain_idle,
     explain_parent,
+    explain_parting,
     find_endless,
     waits_for_items,
 )
@@ -567,6 +569,92 @@ def test_a_rank_that_waits_outside_of_calls_has_the_way_out_that_it_took_alone(
     stacks = {1: stack(("/x/site-packages/ray/train/util.py", 9, "report"), (str(file), 6, "loop"))}
     lines = explain_idle(records, stacks, {}, str(tmp_path))
     assert "rank 1 alone takes the `continue`:4 under `if isnan(x)` (train.py:3)" in lines
+
+
+MEETS = """\
+def loop(rank):
+    for step in range(6):
+        loss = model(x)
+        if step % 2 == 0 and rank == 0:
+            folder = broadcast_from_rank_zero(step)
+"""
+
+
+def test_a_rank_in_the_forward_of_ddp_waits_for_one_that_a_framework_keeps(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(MEETS, encoding="utf-8")
+    place = ScriptPlace(frames=((str(file), 3, "loss = model(x)"),))
+    asks = Decision(kind="if", file=str(file), line=4, text="if step % 2 == 0 and rank == 0")
+    call = RecordedCall(number=0, operation="broadcast", group=(0, 1), group_name="0", place=place)
+    records = {
+        rank: RankRecord(
+            rank=rank,
+            world_size=2,
+            items=[call],
+            ways=[BranchTaken(before=1, decision=asks, yes=1 - rank, no=rank)],
+        )
+        for rank in (0, 1)
+    }
+    library = "/x/site-packages"
+    stacks = {
+        0: stack((f"{library}/ray/train/util.py", 9, "report"), (str(file), 5, "loop")),
+        1: stack(
+            (f"{library}/torch/nn/parallel/distributed.py", 9, "_pre_forward"),
+            (str(file), 3, "loop"),
+        ),
+    }
+    words = "rank 1 does not go into `if step % 2 == 0 and rank == 0` (train.py:4)"
+    assert f"{words}, under which rank 0 is (train.py:5)" in explain_idle(
+        records, stacks, {}, str(tmp_path)
+    )
+
+
+PLATEAU = """\
+def batch_end(self, state):
+    value = largest_error(state)
+    if value < self.best:
+        self.best = value
+        return
+    self.waited += 1
+    if self.waited >= 3:
+        state.stop_training()
+
+
+trainer.fit()
+"""
+
+
+def test_a_callback_ends_a_training_by_the_if_that_is_true_on_one_rank_alone(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(PLATEAU, encoding="utf-8")
+    place = ScriptPlace(frames=((str(file), 11, "trainer.fit()"),))
+    falls = Decision(kind="if", file=str(file), line=3, text="if value < self.best")
+    ends = replace(falls, line=7, text="if self.waited >= 3")
+    records = {}
+    for rank, values in ((0, "ffwfww"), (1, "ffwww")):
+        calls = [
+            RecordedCall(
+                number=at, operation="all_reduce", group=(0, 1), group_name="0", place=place
+            )
+            for at in range(6 - rank)
+        ]
+        ways = []
+        for at, value in enumerate(values, 1):
+            is_fall = value == "f"
+            ways.append(BranchTaken(before=at, decision=falls, yes=is_fall, no=not is_fall))
+            is_end = values[:at].count("w") == 3 and rank == 1
+            ways += [BranchTaken(before=at, decision=ends, yes=is_end, no=not is_end)] * (
+                not is_fall
+            )
+        records[rank] = RankRecord(rank=rank, world_size=2, items=[*calls], ways=ways)
+    last = RecordedCall(number=5, operation="all_reduce", group=(0, 1), group_name="0", place=place)
+    parting = Parting(group="0", at=5, calls={0: last}, missing=(1,))
+    clauses, fix = explain_parting(parting, records, str(tmp_path))
+    told = "`if self.waited >= 3` (train.py:7) is not true as often on all ranks: rank 0 never of 2"
+    assert told in " ".join(each.words for each in clauses)
+    assert fix == "decide `if self.waited >= 3` (train.py:7) the same way on all ranks."
 
 
 LEAVES_LOOP = """\

@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import end_of, find_one_call, place_at, script_at
 from torch_scenarios.record.evidence.stack import (
+    RankStack,
     StackFrame,
     has_all_threads,
     is_at_end,
@@ -241,7 +242,7 @@ def explain_idle(
     lost = _explain_lost(records if keys else places, records, folder)
     if lost:  # what helps is there, and not where its rank waits
         return [*lost, *(each for each in waits if not each.startswith("fix: "))]
-    return [*waits, *_explain_outside(places, records, folder)]
+    return [*waits, *_explain_outside(places, records, folder, _list_in_calls(stacks))]
 
 
 def find_endless(
@@ -742,21 +743,36 @@ def _lines_of_withs(frame: StackFrame, lock: str) -> Iterator[int]:
                 yield call.lineno
 
 
+def _list_in_calls(stacks: Mapping[int, str]) -> list[int]:
+    """Return which ranks wait in C++ for other ranks, as the forward of DDP does, by the stack."""
+    read = {rank: RankStack(rank=rank, frames=read_stack(each)) for rank, each in stacks.items()}
+    return [rank for rank, each in read.items() if each.call]
+
+
 def _explain_outside(
-    places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
+    places: Mapping[int, Frames],
+    records: Mapping[int, RankRecord],
+    folder: str,
+    in_calls: Sequence[int] = (),
 ) -> list[str]:
     """Return in words why some ranks are outside of any call; nothing where that is not known.
 
     `places` says where each of them is: what it decided since its last call is in its memory alone.
+    Those `in_calls` wait for the others, though their records end before.
     """
-    waiting = [r for r, each in records.items() if r not in places and each.inside]
-    apart = _find_apart(places, waiting, records, folder)
-    apart = apart or _find_left(places, waiting, records, folder)
+    outside = {rank: frames for rank, frames in places.items() if rank not in in_calls}
+    waiting = [
+        rank
+        for rank, each in records.items()
+        if rank in in_calls or (rank not in places and each.inside)
+    ]
+    apart = _find_apart(outside, waiting, records, folder)
+    apart = apart or _find_left(outside, waiting, records, folder)
     apart = apart or [
         words
-        for rank in [*places][:1]
+        for rank in [*outside][:1]
         if rank in records
-        for words in _tell_way_out(rank, records, folder, places[rank])
+        for words in _tell_way_out(rank, records, folder, outside[rank])
     ]
     return [*apart, *find_polls(places, records, folder)]
 

@@ -68,7 +68,10 @@ def find_way_out(
         counts = {rank: (each.yes if name == "body" else each.no) for rank, each in own.items()}
         most = max(counts.values())
         ranks = [rank for rank, count in counts.items() if count == most]
-        if min(counts.values()) == most:
+        is_later = bool(has_returned and min(counts.values())) and _is_decided_later(
+            tallies, decision, source
+        )
+        if min(counts.values()) == most or is_later:
             continue
         verb = "takes" if len(ranks) == 1 else "take"
         place = parted.place(decision)
@@ -96,6 +99,27 @@ def find_way_out(
             fix = f"seed all ranks alike for what is drawn there; or {fix}"
         return Clause(words), fix
     return None
+
+
+def _is_decided_later(tallies: Tallies, decision: Decision, source: Script) -> bool:
+    """Whether some ranks alone go into an `if` of the same function behind a way out of it.
+
+    All ranks take the way out at times, and what comes of that is decided there::
+
+        if value < self.best:
+            return                    rank 0 three times, rank 1 twice
+        self.waited += 1
+        if self.waited >= 3:
+            state.stop_training()     rank 1 alone
+    """
+    scope = source.scope(decision.line)
+    return any(
+        {bool(each.yes) for each in own.values()} == {True, False}
+        and all(each.yes or each.no for each in own.values())
+        for other, own in tallies.items()
+        if other.kind == "if" and other.file == decision.file and other.line > decision.line
+        if source.scope(other.line) is scope and source.jump_under(other.line) is None
+    )
 
 
 def _leads_past(parted: DecidedParting, decision: Decision) -> bool:
