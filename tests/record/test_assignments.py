@@ -269,3 +269,45 @@ def test_what_a_rank_has_by_its_number_is_not_named(recording: Recording, tmp_pa
     assert ran.code == 1, ran.output
     assert "`if stage.first()` (train.py:18)" in ran.output, ran.output
     assert "values differ before" not in ran.output, ran.output
+
+
+#: a sampler deals other rows to each rank
+ROWS = """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((2,), float(index) * index)
+
+
+rows = Rows()
+sampler = DistributedSampler(rows, shuffle=False)
+for batch in DataLoader(rows, batch_size=4, sampler=sampler):
+    total = batch.sum()
+    if total > 150:
+        dist.all_reduce(total)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_row_that_a_dataset_is_asked_for_is_not_named(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ROWS, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert ran.code == 1, ran.output
+    assert "rank 1 alone goes into `if total > 150` (train.py:21)" in ran.output, ran.output
+    assert "`index` is" not in ran.output, ran.output

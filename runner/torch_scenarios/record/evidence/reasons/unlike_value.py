@@ -261,7 +261,12 @@ def _is_progress(own: Mapping[int, Sequence[SetValue]]) -> bool:
 
 
 def _is_of_data(own: Mapping[int, Sequence[SetValue]]) -> bool:
-    """Whether each rank goes through its own data: the first values differ, and others follow."""
+    """Whether each rank goes through its own data: the first values differ, and others follow.
+
+    Which row a dataset is asked for is of each rank by the sampler.
+    """
+    if all(each.place.text.startswith("def __getitem__(") for row in own.values() for each in row):
+        return True
     rows = [[each.words for each in values] for values in own.values()]
     is_own = len({row[0] for row in rows}) > 1 and all(len({*row}) >= MOST_ALIKE for row in rows)
     return is_own and not any(row[0][0].startswith("shape ") for row in rows)
