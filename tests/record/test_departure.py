@@ -591,7 +591,10 @@ def test_a_rank_in_the_forward_of_ddp_waits_for_one_that_a_framework_keeps(tmp_p
             rank=rank,
             world_size=2,
             items=[call],
-            ways=[BranchTaken(before=1, decision=asks, yes=1 - rank, no=rank)],
+            ways=[
+                BranchTaken(before=1, decision=replace(asks, kind="and"), yes=1),
+                BranchTaken(before=1, decision=asks, yes=1 - rank, no=rank),
+            ],
         )
         for rank in (0, 1)
     }
@@ -633,7 +636,7 @@ def test_a_callback_ends_a_training_by_the_if_that_is_true_on_one_rank_alone(
     falls = Decision(kind="if", file=str(file), line=3, text="if value < self.best")
     ends = replace(falls, line=7, text="if self.waited >= 3")
     records = {}
-    for rank, values in ((0, "ffwfww"), (1, "ffwww")):
+    for rank, values in ((0, "ffwffw"), (1, "ffwww")):
         calls = [
             RecordedCall(
                 number=at, operation="all_reduce", group=(0, 1), group_name="0", place=place

@@ -1121,6 +1121,11 @@ def _find_apart(
 
 def _goes_past(record: RankRecord, at: tuple[str, int], name: str) -> bool:
     """Whether a rank decided an `if` the other way, each time."""
-    ways = [way for way in record.ways if (way.decision.file, way.decision.line) == at]
+    ways = [
+        way
+        for way in record.ways
+        if (way.decision.file, way.decision.line) == at
+        if way.decision.kind == "if"  # and not a part of its condition
+    ]
     taken = sum(way.yes if name == "body" else way.no for way in ways)
     return bool(ways) and not taken
