@@ -90,6 +90,13 @@ def test_what_is_removed_or_renamed_is_not_there_any_more(tmp_path: Path) -> Non
     assert keep_aside(tmp_path, script) == "False False []\n['again'] ['again']"
 
 
+def test_an_empty_path_is_no_folder(tmp_path: Path) -> None:
+    script = """
+    print(os.path.isdir(""), os.path.isdir(b""), os.path.exists(os.environ.get("UNSET", "")))
+    """
+    assert keep_aside(tmp_path, script) == "False False False"
+
+
 def test_another_process_sees_the_copies(tmp_path: Path) -> None:
     keep_aside(tmp_path, "open('old.txt', 'w').write('of another')")
     assert keep_aside(tmp_path, "print(open('old.txt').read())") == "of another"
