@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason
-from torch_scenarios.record.evidence.script import end_of, script_at
+from torch_scenarios.record.evidence.script import end_of, has_line, name_of, script_at
 from torch_scenarios.record.format import (
     CaughtError,
     Decision,
@@ -57,12 +57,76 @@ def _tell_caught(
     raised = caught.raised_at.short(parted.folder)
     sentence = f"{caught.words} ({raised})" if raised else caught.words
     verb = "catches" if len(own) == 1 else "catch"
-    clause = Clause(f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}")
+    words = f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}"
+    left = _tell_left_manager(parted, decision, caught)
+    if left is not None:
+        return Clause(f"{words}: {left[0]}"), left[1]
+    clause = Clause(words)
     fix = (
         f"{ERROR_CAUGHT} {place} on one rank alone: agree on it (an `all_reduce` of "
         "a flag) before the ranks go on, or raise it."
     )
     return clause, fix
+
+
+def _tell_left_manager(
+    parted: DecidedParting, decision: Decision, caught: CaughtError
+) -> tuple[str, str] | None:
+    """Return which context manager an error leaves where it yields, and what mends that; or None.
+
+    What such a generator has behind its `yield`, and in no `finally`, is left out: there it
+    communicates, or the ranks that part are in a call before the `yield`.
+    """
+    source = script_at(decision.file)
+    for file, line, _ in caught.raised_at.frames if source is not None else ():
+        script = script_at(file)
+        if script is None:
+            continue
+        names = [
+            name_of(item.context_expr.func)
+            for node, part in script.find_statements(line)
+            if isinstance(node, ast.With) and part == "items"
+            for item in node.items
+            if isinstance(item.context_expr, ast.Call)
+        ]
+        for where, function in (found for name in names for found in script.functions(name)):
+            at = _find_open_yield(function)
+            if at and _is_in(parted, where.file, function):
+                place = where.place(at, parted.folder)
+                words = (
+                    f"it leaves `{function.name}` at its `yield` ({place}), and what follows "
+                    "there is not run"
+                )
+                fix = (
+                    f"put what follows the `yield` ({place}) into a `finally` around it: an error "
+                    f"under `with {function.name}` leaves it out on its rank."
+                )
+                return words, fix
+    return None
+
+
+def _find_open_yield(function: ast.FunctionDef) -> int:
+    """Return the line of a context manager's `yield` that statements follow in no `finally`."""
+    if not any(name_of(each) in _MANAGERS for each in function.decorator_list):
+        return 0
+    for at, node in enumerate(function.body[:-1]):
+        is_yield = isinstance(node, ast.Expr | ast.Assign) and isinstance(node.value, ast.Yield)
+        if is_yield and function.body[at + 1 :]:
+            return node.lineno
+    return 0
+
+
+#: decorators that make a context manager of a generator
+_MANAGERS = frozenset({"contextmanager"})
+
+
+def _is_in(parted: DecidedParting, file: str, function: ast.FunctionDef) -> bool:
+    """Whether a rank is in a call of a function where ranks part."""
+    return any(
+        each == file and has_line(function, line)
+        for _, frames in parted.sides
+        for each, line, _ in frames
+    )
 
 
 def _tell_end(parted: DecidedParting, decision: Decision, own: Mapping[int, CaughtError]) -> Reason:
