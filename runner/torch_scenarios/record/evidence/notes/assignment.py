@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch_scenarios.record.evidence.notes.value_text import (
+    DICTS,
     MOST_CHARACTERS,
     count_items,
     describe_given,
@@ -77,7 +78,7 @@ def _describe(value: Any) -> tuple[str, ...] | None:
     words = _describe_plain(value)
     if words is not None:
         return (words,) if words else None
-    if value.__class__ is dict and not 0 < len(value) <= MOST_KEYS:
+    if value.__class__ in DICTS and not 0 < len(value) <= MOST_KEYS:
         return (count_items(value),)
     found = describe_given(value)
     return found if found is not None else (f"a {value.__class__.__name__}",)

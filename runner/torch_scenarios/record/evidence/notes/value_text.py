@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import re
+from collections import Counter, OrderedDict, defaultdict
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -25,6 +26,8 @@ HOLDS = "**"
 
 _SIMPLE = (bool, int, float, str, type(None))
 _SIZED = (list, tuple, dict, set, frozenset)
+#: dicts, and what Python's own `collections` make of them: their items are read, no code is run
+DICTS = (dict, defaultdict, OrderedDict, Counter)
 #: what has a name
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 #: classes whose objects hold options
@@ -124,7 +127,7 @@ def count_items(value: Any) -> str:
 def _items_of(value: Any) -> dict[Any, Any] | None:
     """Return what a dict holds, or an object that is there for its options."""
     kind = value.__class__
-    if kind is dict:
+    if kind in DICTS:
         return value  # type: ignore[no-any-return]
     is_of_options = "__dataclass_fields__" in kind.__dict__ or _OPTIONS.search(kind.__name__)
     if not is_of_options or isinstance(value, type):

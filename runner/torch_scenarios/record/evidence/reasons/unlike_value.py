@@ -94,6 +94,7 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
     for each in leading:
         if not any(each.values == other.values for other in shown):
             shown.append(each)
+    shown.sort(key=lambda each: not _is_gone_through(each, words))
     under = _find_under(shown[0], apart)
     is_known = under is None or _is_named(under.file, under.line, parted.folder, words)
     if _is_in(shown[0], parted.folder, words) and is_known:
@@ -163,6 +164,20 @@ def _leave_out_places(found: Sequence[UnlikeValue]) -> list[UnlikeValue]:
         else:
             others.append(each)
     return others
+
+
+#: a loop as a reason names it
+_LOOP = re.compile(r"the loop `for [^`]+ in ([^`]+)`")
+
+
+def _is_gone_through(found: UnlikeValue, words: str) -> bool:
+    """Whether a value is what a loop goes through that has more turns, and has a key more.
+
+    That key says more than the rows of which it was made.
+    """
+    has_more = any(each.startswith("without ") for each in found.values.values())
+    pattern = rf"(?<![\w.]){re.escape(found.name)}(?!\w)"
+    return has_more and any(re.search(pattern, text) for text in _LOOP.findall(words))
 
 
 def _is_of_main(found: UnlikeValue) -> bool:
