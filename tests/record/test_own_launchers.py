@@ -425,6 +425,36 @@ def test_a_file_that_a_rank_was_at_work_on_as_it_was_ended_is_told(tmp_path: Pat
     assert "fix: let all ranks meet (a barrier) between what rank 0 does under" in done.stdout
 
 
+LATE = """\
+import datetime
+import time
+
+import torch.distributed as dist
+
+def evaluate():
+    time.sleep(60)
+
+def end_of_epoch():
+    if dist.get_rank() == 0:
+        evaluate()
+    dist.barrier()
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+dist.barrier()
+end_of_epoch()
+"""
+
+
+def test_a_rank_that_its_launcher_ends_before_it_comes_is_late(tmp_path: Path) -> None:
+    done = recorded(tmp_path, LATE, *UNDER_TORCHRUN)
+    assert done.returncode == 1, done.stdout
+    assert "timeout_too_short: rank 0 comes too late" in done.stdout, done.stdout
+    words = "has not come there when rank 1 gives up after its timeout of 3 s, and is ended then, "
+    words += "at train.py:7 called from :11, :16, in `evaluate()` (train.py:11)"
+    assert words in done.stdout, done.stdout
+    assert "rank 0: ended by torchrun at train.py:7 called from" in done.stdout, done.stdout
+
+
 @pytest.mark.nightly
 def test_a_setting_that_ranks_set_otherwise_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2162,6 +2162,25 @@ def test_what_a_late_rank_alone_goes_into_before_it_comes_is_told(
     assert (since in words) is is_told
 
 
+@pytest.mark.parametrize(("ending", "is_late"), [("stopped", True), ("ended", False)])
+def test_a_rank_that_is_ended_before_it_comes_to_a_timeout_is_late(
+    ending: str, *, is_late: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, "dist.barrier()\nprepare()\ndist.barrier()\n")
+    failed = "RuntimeError: Timed out waiting 4000ms for recv operation to complete"
+    met = call("barrier", place(file, 1))
+    records = {
+        0: record(0, met, ending=ending, ended_at=place(file, 2)),
+        1: record(1, met, call("barrier", place(file, 3), failed=failed), error=failed),
+    }
+    found = find_late_rank(records, str(tmp_path))
+    assert (found is not None) is is_late
+    if found is not None:
+        words = " ".join(each.words for each in found.notes)
+        assert "rank 0 has not come there when rank 1 gives up after its timeout of 4 s" in words
+        assert "and is ended then, at train.py:2" in words
+
+
 RETRIED = """\
 def train():
     @find_executable_batch_size(starting_batch_size=32)

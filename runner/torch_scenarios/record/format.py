@@ -496,6 +496,8 @@ class RankRecord(Struct, kw_only=True):
     raised_at: ScriptPlace = ScriptPlace()
     #: where its Python was when a signal killed it, as far as it could write that down
     killed_at: ScriptPlace = ScriptPlace()
+    #: where its Python was when its launcher ended it, with its innermost line of any code
+    ended_at: ScriptPlace = ScriptPlace()
     #: where it left by `sys.exit`
     left_at: ScriptPlace = ScriptPlace()
     #: whether it says at its first group which rank it is

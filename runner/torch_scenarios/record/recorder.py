@@ -1853,4 +1853,22 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
         stack = open(os.path.join(folder, f"rank-{rank:05d}.stack"), "w")  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
         faulthandler.enable(file=stack, all_threads=False)
+        _write_stack_at_end(stack)
     return recorder
+
+
+def _write_stack_at_end(file: Any) -> None:
+    """Let a launcher's SIGTERM write where Python is, before it ends this process as ever.
+
+    A launcher ends the ranks that are left when one has raised: where they were is why it did. A
+    handler of the script's own takes the place of this one; so do those of its child processes.
+    """
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    faulthandler.register(signal.SIGTERM, file=file, all_threads=False, chain=True)
+
+    def leave() -> None:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            faulthandler.unregister(signal.SIGTERM)
+
+    os.register_at_fork(after_in_child=leave)

@@ -495,6 +495,8 @@ def tell_positions(records: Mapping[int, RankRecord], home: str, launch: LaunchR
             going.setdefault(words, []).append(rank)
         else:
             ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
+            if ended and not each.inside and each.ended_at.frames:
+                ended += f"at {each.ended_at.short(home)}, "
             going.setdefault(f"{ended}{position(each, home)}", []).append(rank)
     found = [*going.items(), *(over.items() if going else ())]
     return [

@@ -21,6 +21,7 @@ from torch_scenarios.record.format import (
     ScriptPlace,
 )
 from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
 
 #: what backends raise where a timeout strikes, with its milliseconds
 _TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
@@ -61,7 +62,72 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
                     before = {rank: own[at - 1] for rank, own in calls.items() if at}
                     parting = Parting(group=group, at=at, calls=entered, before=before)
                     return _add_delay(found, DecidedParting(parting, records, folder), late)
+    return _find_absent(records, folder)
+
+
+def _find_absent(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
+    """Return that a rank had not come yet to an operation that another one gave up; or None.
+
+    A launcher ends the ranks that are left once one of them raises: the late one never comes.
+    """
+    for group, members, calls in calls_by_group(records):
+        most = max(map(len, calls.values()))
+        entered = {rank: own[-1] for rank, own in calls.items() if len(own) == most}
+        early = next((r for r, each in entered.items() if _gives_up(records[r], each)), None)
+        absent = [rank for rank in members if rank not in entered]
+        if early is None or not absent or not all(_is_away(records.get(r)) for r in absent):
+            continue
+        limit_s = _timeout_s(records, entered, early)
+        first, late = entered[early], absent[-1]
+        if limit_s is None:
+            continue
+        before = {rank: own[-1] for rank, own in calls.items() if rank not in entered}
+        parting = Parting(
+            group=group, at=most - 1, calls=entered, before=before, missing=tuple(absent)
+        )
+        has = "has" if len(absent) == 1 else "have"
+        at = _tell_away(records[late].ended_at, first, folder)
+        clauses = [
+            Clause(f"rank {early} waits in {_name(first)} ({first.place.short(folder)})"),
+            Clause(
+                f"{ranks_text(absent)} {has} not come there when rank {early} gives up after its "
+                f"timeout of {limit_s:.4g} s, and {'is' if len(absent) == 1 else 'are'} ended then"
+                + (f", at {at}" if at else "")
+            ),
+        ]
+        found = _report(clauses, first, early, late, limit_s, folder)
+        if at:  # it says what took the time, which what it decided before may not
+            return found
+        return _add_delay(found, DecidedParting(parting, records, folder), late)
     return None
+
+
+def _tell_away(place: ScriptPlace, waited: RecordedCall, folder: str) -> str:
+    """Return where a rank was, with what it called in the function where another one waits."""
+    at = place.short(folder)
+    for file, line, _ in waited.place.frames:
+        source = script_at(file)
+        for other, own, _ in place.frames[1:] if source is not None else ():
+            if source is not None and other == file and source.scope(own) is source.scope(line):
+                return f"{at}, in `{source.text(own)}` ({source.place(own, folder)})"
+    return at
+
+
+def _gives_up(record: RankRecord, call: RecordedCall) -> bool:
+    """Whether a call is a rank's last one, and raised since its timeout has struck."""
+    words = " ".join(filter(None, (call.failed, record.error)))
+    return record.items[-1:] == [call] and _TIMED_OUT.search(words) is not None
+
+
+def _is_away(record: RankRecord | None) -> bool:
+    """Whether a rank was in none of its calls when it was ended, and not on its way out."""
+    return (
+        record is not None
+        and record.ending == "stopped"
+        and bool(record.items)
+        and not (record.inside or record.main_inside or record.leaving or record.error)
+        and not (record.died or record.left_at.frames)
+    )
 
 
 def _add_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
@@ -77,10 +143,12 @@ def _add_delay(finding: Finding, parted: DecidedParting, late: int) -> Finding:
         for each, own in tallies.items()
         if each.kind == "if" and [rank for rank, tally in own.items() if tally.yes] == [late]
     ]
+    # where it never came, it was on its way to where the others wait
+    call = parted.parting.calls.get(late) or next(iter(parted.parting.calls.values()))
     # the one around its call leads there, and takes no time
-    alone = [each for each in alone if not _leads_to(each, parted.parting.calls[late])] or alone
+    alone = [each for each in alone if not _leads_to(each, call)] or alone
     if before is not None and not alone:
-        between = _tell_between(before, parted.parting.calls[late], parted.folder)
+        between = _tell_between(before, call, parted.folder)
         return replace(finding, notes=(*finding.notes, *map(Clause, between)))
     if before is None:
         return finding
@@ -236,6 +304,18 @@ def _report_late_rank(
             f"after rank {early}, whose timeout is {timeout_s:.4g} s"
         ),
     ]
+    return _report(clauses, first, early, late, timeout_s, folder)
+
+
+def _report(
+    clauses: list[Clause],
+    first: RecordedCall | BlockingCall,
+    early: int,
+    late: int,
+    timeout_s: float,
+    folder: str,
+) -> Finding:
+    """Return a finding that begins with clauses, of the call that a rank gives up."""
     limited_at = first.limited_at if isinstance(first, RecordedCall) else ScriptPlace()
     if limited_at.frames:
         where = limited_at.short(folder)

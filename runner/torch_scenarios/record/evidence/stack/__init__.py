@@ -414,20 +414,35 @@ def printed_place(text: str) -> ScriptPlace:
     return found.place if found is not None else ScriptPlace()
 
 
+#: how a stack begins that faulthandler writes of the one thread that a signal has met
+_OF_ONE_THREAD = "Stack (most recent call first):"
+#: frames of the user's own that are kept of a rank which its launcher ended
+MOST_ENDED = 12
 #: bytes of what faulthandler wrote of one rank
 MOST_KILLED = 1 << 20
 
 
 def know_killed(records: Mapping[int, RankRecord], folder: Path) -> None:
-    """Let the records of ranks that a signal killed know the line that each was in."""
+    """Let the records of ranks that a signal killed know the line that each was in.
+
+    So do those of ranks that their launcher ended by SIGTERM: theirs is the last stack that is not
+    one of several threads.
+    """
     for rank, record in records.items():
-        if record.died is None:
+        if record.died is None and record.ending != "stopped":
             continue
         path = folder / f"rank-{rank:05d}.stack"
         written = read_bounded(path, MOST_KILLED) if path.is_file() else b""
         text = written.decode("utf-8", "replace")
         _, fatal, last = text.rpartition("Fatal Python error: ")
         record.killed_at = printed_place(last) if fatal else record.killed_at
+        if record.died is None:
+            _, is_ended, last = text.rpartition(_OF_ONE_THREAD)
+            own = read_faults((is_ended + last).splitlines()).get(0) if is_ended else None
+            frames = own.own[:MOST_ENDED] if own is not None else ()
+            record.ended_at = ScriptPlace(
+                frames=tuple((each.filename, each.line, "") for each in frames)
+            )
 
 
 def write_stack(stack: RankStack) -> Iterator[str]:
