@@ -118,6 +118,9 @@ ODD: dict[str, tuple[dict[str, str], str]] = {
         {"parallel": "sequence", "x": "zeros([2, 4, 2])", "y": "zeros([2, 4, 3])"},
         "cannot_compute",
     ),
+    "a norm of parts": ({"parallel": "norm of parts"}, "cannot_compute"),
+    "a whole layer of parts": ({"parallel": "whole layer of parts"}, "cannot_compute"),
+    "two cuts of columns": ({"parallel": "two cuts of columns"}, "cannot_compute"),
     "a loss that float32 cannot hold": ({"x": "full([4, 2], 1e30)"}, ""),
     "a rate below zero": ({"optimizer": "SGD: {lr: -1}"}, "bad_value"),
     "one beta": ({"optimizer": "Adam: {betas: [0.9]}"}, "bad_value"),
@@ -135,6 +138,22 @@ PARALLEL = {
         "norm: {LayerNorm: {normalized_shape: 2}}, ",
     ),
 }
+#: two layers that are cut, with one between them that takes a whole
+UP, DOWN = (
+    "up: {Linear: {in_features: 2, out_features: 4}}, ",
+    "fc: {Linear: {in_features: 4, out_features: 3}}",
+)
+MIDDLE = "n: {Linear: {in_features: 4, out_features: 4}}, "
+BETWEEN = {
+    "norm of parts": ("n: {RMSNorm: {normalized_shape: 4}}, ", ""),
+    "whole layer of parts": (MIDDLE, ""),
+    "two cuts of columns": (MIDDLE, "n: ColwiseParallel, "),
+}
+STYLES = "{up: ColwiseParallel, STYLEfc: RowwiseParallel}"
+CUT = f"parallelize_module: {{device_mesh: m.pp, parallelize_plan: {STYLES}}}"
+PARALLEL |= {
+    name: (CUT.replace("STYLE", style), UP + layer) for name, (layer, style) in BETWEEN.items()
+}
 
 
 def _odd(
@@ -146,6 +165,7 @@ def _odd(
     optimizer: str = "SGD: {lr: 0.1}",
 ) -> str:
     strategy, before = PARALLEL[parallel]
+    layers = DOWN if parallel in BETWEEN else layers
     cut = f", batch: {batch or 'world'}" if parallel == "ddp" else ""
     return f"""\
 world_size: 2

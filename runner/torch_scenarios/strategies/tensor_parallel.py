@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
+from torch_scenarios.errors import DataError
 from torch_scenarios.modules import Layer, Residual, Sequential
 from torch_scenarios.modules.attention import ENTRIES, EXIT, CausalSelfAttention
 from torch_scenarios.modules.base import Array, Params, flat, inner
@@ -247,6 +248,20 @@ class MixedTensorsError(Exception):
     Torch says "got mixed torch.Tensor and DTensor", in the middle of a step; here the first layer
     that would do it is named.
     """
+
+
+def _fit(name: str, x: ActivationPart, features: int) -> None:
+    """Raise DataError where a rank has more or fewer features than its part of a layer takes.
+
+    Torch raises in the product, or in the norm: a layer without a style takes a whole.
+    """
+    shape = x.local.shape
+    if not shape or shape[-1] != features:
+        message = (
+            f"`{name}` takes {features} features, and gets {list(shape)}: what a column-wise layer "
+            "leaves is a part, which a row-wise one takes"
+        )
+        raise DataError(message)
 
 
 class TensorParallel(SingleRank):
@@ -498,7 +513,10 @@ class TensorParallel(SingleRank):
     def _compute_local(
         self, name: str, layer: Any, own: Params, x: ActivationPart, *, learns: bool
     ) -> Way:
+        """Go forward through the layer itself. DataError where this rank's part does not fit it."""
         style = self._plan.get(name)
+        if style is not None and style.kind in (COLUMN, ROW):
+            _fit(name, x, own["weight"].shape[1])
         if style is not None and style.kind == COLUMN:
             y = x.local @ own["weight"].T
             y = y + own["bias"] if layer.bias else y
@@ -517,6 +535,10 @@ class TensorParallel(SingleRank):
                 local = x.local + made.local
                 made = ActivationPart(local=local, placement=made.placement, shape=made.shape)
             return made, (x, saved)
+        if isinstance(layer, Linear):
+            _fit(name, x, layer.in_features)
+        elif isinstance(layer, LayerNorm | RMSNorm):
+            _fit(name, x, layer.normalized_shape)
         local, kept = layer.forward(own, x.local)
         return ActivationPart(local=local, placement=x.placement, shape=x.shape), kept
 
