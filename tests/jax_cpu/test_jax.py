@@ -117,9 +117,7 @@ def test_after_a_call_that_hangs_the_ranks_are_new_ones(
     launcher: JaxLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hang is not asked of JAX. One that comes to pass is judged, and its processes are ended."""
-    monkeypatch.setattr(
-        "torch_scenarios.execution.frameworks.launch.require_needs", lambda *_: None
-    )
+    monkeypatch.setattr("torch_scenarios.execution.frameworks.launch.require_fit", lambda *_: None)
     assert judged(CALL.replace("OP", "sum"), tmp_path, launcher).status == "PASSED"
     before = set(launcher.processes())
     verdict = judged(ONE_TOO_MANY, tmp_path, launcher)

@@ -10,8 +10,9 @@ import pytest
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends as gpus
 from torch_scenarios.execution import backends as nccl
-from torch_scenarios.execution.backends import Sharing, decode_version, find_sharing, resolve
+from torch_scenarios.execution.backends import Sharing, choose_backend, decode_version, find_sharing
 from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
 from torch_scenarios.model.traits import carrier, device_type, names_in
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def scenario(folder: Path, head: str) -> Scenario:
 
 
 def chosen(torch: ModuleType, four: Scenario, *, share: bool = False, here: int = 8) -> Any:
-    return resolve(torch, "auto", four, share_gpu=share, here=here)
+    return choose_backend(torch, "auto", plan(four), share_gpu=share, here=here)
 
 
 def test_auto_takes_nccl_with_a_gpu_for_each_rank(four: Scenario) -> None:
@@ -252,12 +253,12 @@ def test_ranks_on_other_machines_need_no_gpu_here(four: Scenario) -> None:
 
 def test_too_few_gpus_are_unsupported_and_the_ways_out_are_named(four: Scenario) -> None:
     with pytest.raises(UnsupportedError, match=r"4 ranks .* 1 GPU; .*--share-gpu.*--backend gloo"):
-        resolve(fake_torch(1), "nccl", four, share_gpu=False, here=4)
+        choose_backend(fake_torch(1), "nccl", plan(four), share_gpu=False, here=4)
 
 
 def test_an_nccl_that_cannot_share_is_unsupported_with_its_reason(four: Scenario) -> None:
     with pytest.raises(UnsupportedError, match=r"NCCL 2\.4\.8 takes one rank a GPU"):
-        resolve(fake_torch(1, version=(2, 4, 8)), "nccl", four, share_gpu=True, here=4)
+        choose_backend(fake_torch(1, version=(2, 4, 8)), "nccl", plan(four), share_gpu=True, here=4)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_a_machine_without_cuda_is_told_one_paragraph(
     torch: ModuleType, words: str, four: Scenario
 ) -> None:
     with pytest.raises(LaunchError, match=words) as raised:
-        resolve(torch, "nccl", four, share_gpu=True, here=4)
+        choose_backend(torch, "nccl", plan(four), share_gpu=True, here=4)
     assert "\n" not in str(raised.value)
     assert "--backend gloo" in str(raised.value)
 
@@ -304,7 +305,8 @@ def test_a_kind_of_device_that_one_side_leaves_open_fits(
     meant: str, run_on: str, tmp_path: Path
 ) -> None:
     loaded = scenario(tmp_path, f"world_size: 2\nbackends: {meant}")
-    assert resolve(fake_torch(2), run_on, loaded, share_gpu=False, here=2).backend == run_on
+    found = choose_backend(fake_torch(2), run_on, plan(loaded), share_gpu=False, here=2)
+    assert found.backend == run_on
 
 
 @pytest.mark.parametrize(("meant", "run_on"), [("[nccl]", "gloo"), ("[cuda:gloo]", "cpu:gloo")])
@@ -313,7 +315,7 @@ def test_another_name_or_another_kind_of_device_does_not_fit(
 ) -> None:
     loaded = scenario(tmp_path, f"world_size: 2\nbackends: {meant}")
     with pytest.raises(UnsupportedError, match="it is meant for"):
-        resolve(fake_torch(2), run_on, loaded, share_gpu=False, here=2)
+        choose_backend(fake_torch(2), run_on, plan(loaded), share_gpu=False, here=2)
 
 
 # ---------------------------------------------------------------------------- counting

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError, UnsupportedError
-from torch_scenarios.execution.backends import resolve
+from torch_scenarios.execution.backends import choose_backend
 from torch_scenarios.language import load
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
@@ -145,7 +145,7 @@ def test_a_scenario_is_unsupported_where_it_is_not_meant_for_that_torch(tmp_path
     case = scenario(tmp_path, 'torch: ">=2.7"\n' + STEPS)
     torch: Any = SimpleNamespace(__version__="2.6.0+cpu")
     with pytest.raises(UnsupportedError, match=r"meant for torch >=2\.7; this is torch 2\.6\.0"):
-        resolve(torch, "gloo", case, share_gpu=False, here=2)
+        choose_backend(torch, "gloo", plan(case), share_gpu=False, here=2)
     assert analyse(case, torch="2.6.0").verdict.status == "UNSUPPORTED"
     assert analyse(case, torch="2.7.0").verdict.status == "PASSED"
     assert analyse(case).verdict.status == "PASSED"

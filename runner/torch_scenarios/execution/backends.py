@@ -680,10 +680,10 @@ class BackendChoice(Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
 
 
-def resolve(
+def choose_backend(
     torch: ModuleType,
     requested: str,
-    scenario: Scenario,
+    plan: Plan,
     *,
     share_gpu: bool,
     here: int,
@@ -692,9 +692,10 @@ def resolve(
     """Return what a scenario runs on: `auto` is NCCL where each rank has a GPU, else Gloo.
 
     `here` is how many processes of the launch are on this machine, `needs` what the scenario uses
-    that a backend may lack. Raises UnsupportedError where
-    the scenario excludes the backend, LaunchError where the machine cannot run it.
+    that a backend may lack. Raises UnsupportedError where the scenario excludes the backend,
+    LaunchError where the machine cannot run it.
     """
+    scenario = plan.scenario
     ranks = min(here, scenario.world_size)
     backend = requested.lower()
     offered: tuple[str, ...] = ()
@@ -703,8 +704,7 @@ def resolve(
     other_version = scenario.not_for(str(torch.__version__))
     if other_version is not None:
         raise UnsupportedError(other_version)
-    require_meant(backend, scenario)
-    require_needs(carrier(backend), needs)
+    require_fit(backend, plan, needs)
     _require_read(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":
@@ -747,7 +747,18 @@ def _spell_out(meant: tuple[str, ...], *, able: bool) -> str | None:
     return ",".join(usable) or None
 
 
-def require_meant(backend: str, scenario: Scenario) -> None:
+def require_fit(backend: str, plan: Plan, needs: Collection[str]) -> None:
+    """Raise UnsupportedError where a backend is not to run a scenario, or lacks what it needs.
+
+    Whatever runs it asks here: torch's own launch, the one that torchrun made, other frameworks.
+    """
+    _require_meant(backend, plan.scenario)
+    lacked = [word for word in needs if word in traits_of(carrier(backend)).lacks]
+    if lacked:
+        raise UnsupportedError(word_lacks(carrier(backend), lacked))
+
+
+def _require_meant(backend: str, scenario: Scenario) -> None:
     """Raise UnsupportedError where a scenario names other backends than this one."""
     meant = scenario.backends
     if meant is None:
@@ -762,13 +773,6 @@ def require_meant(backend: str, scenario: Scenario) -> None:
     if not fits:
         message = f"it is meant for {', '.join(meant)}; this run is on {backend}"
         raise UnsupportedError(message)
-
-
-def require_needs(backend: str, needs: Collection[str]) -> None:
-    """Raise UnsupportedError where a known backend lacks what a scenario needs."""
-    lacked = [word for word in needs if word in traits_of(backend).lacks]
-    if lacked:
-        raise UnsupportedError(word_lacks(backend, lacked))
 
 
 def _require_read(backend: str, scenario: Scenario) -> None:

@@ -14,7 +14,11 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import heartbeat, nodes, protocol
-from torch_scenarios.execution.backends import LaunchOptions, require_no_foreign_object, resolve
+from torch_scenarios.execution.backends import (
+    LaunchOptions,
+    choose_backend,
+    require_no_foreign_object,
+)
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.expressions.evaluator import LONGEST_S
 from torch_scenarios.expressions.functions import NumpyArrays
@@ -951,10 +955,10 @@ class PlanRunner:
             raise LaunchError(self._lost)
         if options.timeout_s is not None:
             plan = replace_timeout(plan, options.timeout_s)
-        choice = resolve(
+        choice = choose_backend(
             self._torch,
             options.backend,
-            plan.scenario,
+            plan,
             share_gpu=options.share_gpu,
             here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
             needs=() if predicted.needs is None else predicted.needs.words,

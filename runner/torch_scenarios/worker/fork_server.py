@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
-from torch_scenarios.execution.backends import Sharing, lack_of, resolve
+from torch_scenarios.execution.backends import Sharing, choose_backend, lack_of
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.heartbeat import BeatListener, Beats, is_stopped
 from torch_scenarios.execution.letters import Secret
@@ -400,10 +400,10 @@ class Host:
                 import_module(name)
             forget_layouts()  # what a worker calls behind each scenario is imported here, once
             self._give_up()  # its workers would each import them anew, all at once
-        choice = resolve(
+        choice = choose_backend(
             torch,
             order.backend,
-            order.plan.scenario,
+            order.plan,
             share_gpu=order.share_gpu,
             here=max(job.size, 0 if job.fresh or not self._launch else self._launch.size),
             needs=order.needs,

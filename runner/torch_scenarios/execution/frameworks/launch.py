@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
 from torch_scenarios.execution import heartbeat
-from torch_scenarios.execution.backends import LaunchOptions, require_meant, require_needs
+from torch_scenarios.execution.backends import LaunchOptions, require_fit
 from torch_scenarios.execution.launcher import ProcessLauncher
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.local_store import LocalStore, LocalStoreAddress
@@ -234,8 +234,8 @@ class FrameworkLauncher(ProcessLauncher):
                 os.kill(pid, signal.SIGKILL)
 
     def _require(self, plan: Plan, predicted: Trace) -> None:
-        require_meant(self.carrier, plan.scenario)
-        require_needs(self.carrier, () if predicted.needs is None else predicted.needs.words)
+        needs = () if predicted.needs is None else predicted.needs.words
+        require_fit(self.carrier, plan, needs)
 
     def _run(self, plan: Plan, predicted: Trace) -> Trace:
         options, launch = self._options, self._find_launch(plan.world_size)
