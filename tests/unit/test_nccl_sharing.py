@@ -10,10 +10,18 @@ import pytest
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends as gpus
 from torch_scenarios.execution import backends as nccl
-from torch_scenarios.execution.backends import Sharing, choose_backend, decode_version, find_sharing
+from torch_scenarios.execution.backends import (
+    LaunchOptions,
+    Sharing,
+    choose_backend,
+    decode_version,
+    find_sharing,
+)
+from torch_scenarios.execution.launcher import Launcher
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.traits import carrier, device_type, names_in
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -307,6 +315,14 @@ def test_a_kind_of_device_that_one_side_leaves_open_fits(
     loaded = scenario(tmp_path, f"world_size: 2\nbackends: {meant}")
     found = choose_backend(fake_torch(2), run_on, plan(loaded), share_gpu=False, here=2)
     assert found.backend == run_on
+
+
+def test_nothing_starts_for_a_file_that_is_for_another_backend(tmp_path: Path) -> None:
+    whole = plan(scenario(tmp_path, "world_size: 2\nbackends: [nccl]"))
+    launcher = Launcher(LaunchOptions(backend="gloo"))
+    with pytest.raises(UnsupportedError, match="it is meant for nccl; this run is on gloo"):
+        launcher.run(whole, simulate(whole))
+    assert launcher.processes() == ()
 
 
 @pytest.mark.parametrize(("meant", "run_on"), [("[nccl]", "gloo"), ("[cuda:gloo]", "cpu:gloo")])

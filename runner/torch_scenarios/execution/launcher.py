@@ -24,7 +24,12 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
 from torch_scenarios.execution import backends, heartbeat
-from torch_scenarios.execution.backends import LaunchOptions, lack_of, require_no_foreign_object
+from torch_scenarios.execution.backends import (
+    LaunchOptions,
+    lack_of,
+    require_fit,
+    require_no_foreign_object,
+)
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.execution.heartbeat import BeatListener, Beats
@@ -295,6 +300,9 @@ class Launcher(ProcessLauncher):
         return self._options.lacks(eventual(self._options.backend))
 
     def _require(self, plan: Plan, predicted: Trace) -> None:
+        if self._options.backend != "auto":
+            needs = () if predicted.needs is None else predicted.needs.words
+            require_fit(self._options.backend.lower(), plan, needs)
         require_no_foreign_object(plan, predicted, eventual(self._options.backend) or ("gloo",))
 
     def _run(self, plan: Plan, predicted: Trace) -> Trace:
