@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from torch_scenarios.model.traits import GLOO
 from torch_scenarios.modules import LAYERS
 from torch_scenarios.modules.loss import LOSSES
 from torch_scenarios.modules.optimizer import OPTIMIZERS
@@ -83,6 +84,12 @@ def test_what_a_record_has_of_an_operation_exists(operation: Operation) -> None:
     assert (operation.slots is None) == (not operation.c10d)
     if isinstance(operation, Collective) and operation.payload is not None:
         assert operation.payload in names
+
+
+def test_what_gloo_carries_a_collective_with_is_known() -> None:
+    """In `_CARRIED_BY_GLOO` of model/traits.py, from which follows what meets what."""
+    collectives = {each.name for each in OPERATIONS if isinstance(each, Collective)}
+    assert collectives - GLOO.carriers.keys() == set(), "a line of `_CARRIED_BY_GLOO` has each"
 
 
 def test_no_source_is_of_two_operations() -> None:

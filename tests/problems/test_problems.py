@@ -34,7 +34,9 @@ def codes(path: Path) -> list[str]:
 @pytest.mark.parametrize("name", FILES)
 def test_message_is_the_golden_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
-    assert told(f"{name}.yaml") == Path(f"{name}.txt").read_text(encoding="utf-8")
+    assert told(f"{name}.yaml") == Path(f"{name}.txt").read_text(encoding="utf-8"), (
+        "`python tests/problems/test_problems.py` writes all of them anew: read the difference"
+    )
 
 
 def test_there_are_enough_and_none_without_its_message() -> None:

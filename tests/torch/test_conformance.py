@@ -206,7 +206,10 @@ def test_the_document_of_this_repository_has_three_versions_of_torch_whole() -> 
     assert versions >= {"2.6.0", "2.13.0", "2.14.1"}
     every = {cell for cells in table.list_cells(tuple(DTYPES)).values() for cell in cells}
     for column in gloo.values():
-        assert column.cells.keys() == every
+        assert column.cells.keys() == every, (
+            "an operation with a `trial` is a row of docs/conformance.json: run "
+            "`bash .ci/nightly versions`, which installs each torch, and commit that file"
+        )
         assert not {seen.outcome for seen in column.cells.values()} & {"not run", "unseen"}
         assert sum(column.counts.values()) == len(column.cases)
 
@@ -222,6 +225,18 @@ def test_the_page_has_a_reason_for_each_case_that_does_not_pass() -> None:
         and f"`{Path(case.partition('::')[0]).stem}`" not in reasons
     }
     assert not unexplained
+
+
+@pytest.mark.parametrize("page", ["jax", "mpi"])
+def test_pages_state_what_was_measured(page: str) -> None:
+    text = (DOCS / "explanation" / f"{page}.md").read_text(encoding="utf-8")
+    stated = re.search(r"Of (\d+) cases (\S+ \S+) passes (\d+), and (\d+) need", text)
+    assert stated is not None
+    column = document.read(str(DOCS / "conformance.json"))[f"{stated[2]}, without torch"]
+    counts = column.counts
+    assert (len(column.cases), counts["PASSED"], counts["UNSUPPORTED"]) == tuple(
+        map(int, stated.group(1, 3, 4))
+    )
 
 
 WRONG_CORPORA = {

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from torch_scenarios.model.traits import TRAITS, traits_of
+from torch_scenarios.model.traits import CONFINED, TRAITS, Traits, traits_of
 
 
 def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:
     assert all(traits.early_bytes <= traits.held_bytes for traits in TRAITS.values())
+
+
+#: facts that may show in any program, so that each is walked on a backend that has one
+ANYWHERE: frozenset[str] = frozenset()
+
+
+def test_each_fact_of_a_backend_says_in_which_programs_it_may_show() -> None:
+    facts = frozenset(Traits.__struct_fields__)
+    assert facts == CONFINED | ANYWHERE, (
+        "a new fact is in CONFINED (model/traits.py) once `Turns.is_untouched_by` knows where it "
+        "shows, or here: then each program is walked, which is slow"
+    )
 
 
 def test_a_backend_that_nobody_described_is_taken_for_one_that_buffers_nothing() -> None:

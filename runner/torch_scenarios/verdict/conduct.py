@@ -893,7 +893,8 @@ def _find_place(case: Case, diagnosis: Diagnosis) -> Mark | None:
     """Return where a diagnosis shows: the argument that is wrong, or the call."""
     step = case.order.steps.get(diagnosis.index)
     if step is None:
-        return _find_refused_group(case)
+        marks = (each.mark for each in diagnosis.clauses if each.mark is not None)
+        return _find_refused_group(case) or next(marks, None)
     form = step.arguments.get(diagnosis.argument or "")
     ranks = diagnosis.odd or diagnosis.ranks
     if form is None or not ranks:

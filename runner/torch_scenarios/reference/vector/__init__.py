@@ -77,7 +77,7 @@ def take_together(plan: Plan, limits: Limits) -> CohortRun | Remainder:
     Raises CohortError where they cannot be taken together at all, ScenarioError where the
     program is larger than the limits.
     """
-    police(plan)
+    leave_by_text(plan)
     # What cohorts cannot do shows only while they do it, and columns are half changed by then. So
     # all begin again without that turn, which is *parked*: its ranks are left before it, and
     # the others go on for as long as they do not need them.
@@ -118,7 +118,7 @@ def take_together(plan: Plan, limits: Limits) -> CohortRun | Remainder:
     return Remainder(plan, cohort_state, again)
 
 
-def police(plan: Plan) -> None:
+def leave_by_text(plan: Plan) -> None:
     """Raise CohortError for what the text alone shows: it costs nothing to look."""
     scenario = plan.scenario
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))

@@ -18,7 +18,7 @@ from torch_scenarios.limits import Limits, pause_collector
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.reference.matching import HistoryMissingError
-from torch_scenarios.reference.vector import CohortError, police
+from torch_scenarios.reference.vector import CohortError, leave_by_text
 from torch_scenarios.reference.vector.engine import CohortState
 
 
@@ -49,7 +49,7 @@ def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
     it has what only the reference knows, as models and objects.
     """
     try:
-        police(plan)
+        leave_by_text(plan)
         if plan.scenario.objects or plan.scenario.models:
             return None  # values decide how many bytes they are, or what a strategy sends
         cohort_state = CohortState(plan, boundless(limits), hollow=True)
