@@ -39,8 +39,8 @@ from torch_scenarios.cost.topology import Topology, topology
 #: microseconds that a hop, and a peer, may take
 HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
 PEERS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 16.0)
-#: the algorithm of what is made of messages
-MESSAGES = "one batch"
+#: the algorithms of what is made of messages: that of a ring, and of what leaves by all NICs
+MESSAGES, BY_ALL_NICS = "one batch", "one batch by all NICs"
 #: factors of an algorithm
 FACTORS = np.exp(np.arange(-0.3, 1.4, 0.02))
 
@@ -142,13 +142,20 @@ def _rows() -> Iterator[MeasuredRow]:
                     0.0,
                     project_of(about),
                 ),
-                algorithm=base.algorithm.partition(", ")[0],
+                algorithm=_name_algorithm(base.algorithm, collective, int(row["nodes"])),
                 measured=time,
                 least=0.0 if about.get("waited") else launch,
                 base=base.time,
                 hops=hop.time - base.time,
                 peers=peer.time - base.time,
             )
+
+
+def _name_algorithm(text: str, collective: str, nodes: int) -> str:
+    """Return the name of the algorithm that a factor is of."""
+    name = text.partition(", ")[0]
+    by_all = name == MESSAGES and nodes > 1 and collective in {"all_to_all", "scatter"}
+    return BY_ALL_NICS if by_all else name
 
 
 def fitted(rows: Sequence[MeasuredRow]) -> Constants:
@@ -257,12 +264,16 @@ def _part(
 
 def _with_messages(own: Constants, known: Sequence[Constants]) -> Constants:
     """Return a kind's constants, those of messages from the others where it has no row of any."""
-    others = [each for each in known if MESSAGES in each.factors]
-    if MESSAGES in own.factors or not others:
-        return own
-    factor = float(np.median([each.factors[MESSAGES] for each in others]))
-    peer = float(np.median([each.peer for each in others]))
-    return replace(own, factors={**own.factors, MESSAGES: factor}, peer=peer)
+    whole = own
+    for name in (MESSAGES, BY_ALL_NICS):
+        others = [each for each in known if name in each.factors]
+        if name not in own.factors and others:
+            factor = float(np.median([each.factors[name] for each in others]))
+            whole = replace(whole, factors={**whole.factors, name: factor})
+    if BY_ALL_NICS not in own.factors:
+        peers = [each.peer for each in known if BY_ALL_NICS in each.factors]
+        whole = replace(whole, peer=float(np.median(peers)))
+    return whole
 
 
 @cache

@@ -437,6 +437,43 @@ def test_messages_leave_their_node_on_the_rail_of_their_receiver() -> None:
         assert f"nic out of node 0, rail {rail}" in [network.name_of(each) for each in links]
 
 
+def test_where_gpus_are_joined_in_pairs_few_of_a_node_have_few_wires() -> None:
+    """Two A100 of a node of four have a third of its NVLink: what Perlmutter's two took, 8 GiB."""
+    times = CollectiveTimes(topology("a100-4"), 4)
+    for name, took in (
+        ("all_gather", 65_672),
+        ("reduce_scatter", 65_874),
+        ("all_reduce", 115_460),
+    ):
+        found = times.of(Enter(0, None, 0.0, name, "w", 2.0**33, (0, 1))).time
+        assert found == pytest.approx(took, rel=0.3), name
+    network = NcclNetwork(topology("a100-4"), 4)
+    alone = network.routes(np.array([0]), np.array([1])).slowest
+    assert 2**33 * alone == pytest.approx(115_150, rel=0.1)  # a ring of messages
+    few, all_of_them = (
+        CollectiveTimes(topology("mi300x-8"), 8).of(
+            Enter(0, None, 0.0, "all_reduce", "w", 2.0**30, tuple(range(count)))
+        )
+        for count in (2, 8)
+    )
+    assert few.time > 3 * all_of_them.time
+
+
+def test_a_factor_of_all_to_all_is_of_messages_that_leave_by_all_nics() -> None:
+    machine = topology("b200-8x400g")
+    plain = replace(machine, factors={**machine.factors, "all_to_all": 1.0}, peer=0.0)
+    stated = replace(machine, peer=0.0)
+    for name, ranks, times in (
+        ("all_to_all_single", 16, machine.factors["all_to_all"]),
+        ("scatter", 16, machine.factors["all_to_all"]),
+        ("gather", 16, 1.0),
+        ("all_to_all_single", 8, 1.0),
+    ):
+        call = Enter(0, None, 0.0, name, "w", 2.0**30, tuple(range(ranks)))
+        found, without = (CollectiveTimes(each, ranks).of(call).time for each in (stated, plain))
+        assert found == pytest.approx(times * without)
+
+
 def test_messages_are_compared_with_rings_of_messages(tmp_path: Path) -> None:
     text = """\
 version: 1

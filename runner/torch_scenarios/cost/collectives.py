@@ -29,7 +29,7 @@ from torch_scenarios.cost.nccl import (
     Tuner,
     ring_steps,
 )
-from torch_scenarios.cost.topology import NIC, NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import BY_ALL_NICS, NIC, NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
 from torch_scenarios.operations import kind_of
@@ -173,6 +173,8 @@ _MESSAGES: Mapping[str, Algorithm] = {
     "gather": _gather_at_root,
     "scatter": _send_from_root,
 }
+#: of these, those whose messages leave a node by all of its NICs at once
+_BY_ALL_NICS = frozenset({"all_to_all", "scatter"})
 
 #: kind of operation -> its algorithms; the first one is taken where none is asked for
 ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
@@ -509,6 +511,8 @@ class CollectiveTimes:
         tuner = self.topology.tuner
         if name in _MESSAGES and self.topology.links:
             time = together_time(self.messages, _MESSAGES[name](ranks, size))
+            if name in _BY_ALL_NICS and self.topology.node_count(ranks, self.world_size) > 1:
+                time *= self.topology.factors.get(BY_ALL_NICS, 1.0)
             near = self._count_near(ranks)
             time += self.topology.peer * (len(ranks) - near)
             time += self.topology.node_peer * (near - 1)
@@ -560,9 +564,13 @@ class CollectiveTimes:
         return self.topology.part_of_nodes(ranks, self.world_size, senders)
 
     def _cut_tuner(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> Tuner:
-        """Return the tuner of a group, which may have a part of the NICs of its nodes."""
+        """Return the tuner of a group, which may have a part of the NICs and wires of its nodes."""
         part = self._part_of_nodes(name, size, ranks)
         count, speed = self._nics
+        wires = self.topology.wires
+        if wires > 1:
+            near = self._count_near(ranks)
+            tuner = tuner.cut_inside((near - 1) / wires if near > 1 else 1.0)
         return tuner.cut_to_part(part, count, count * speed / 1000)
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:

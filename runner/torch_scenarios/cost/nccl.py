@@ -296,6 +296,19 @@ class Tuner(Struct, frozen=True):
     inside: str = NVLINK
     protocol: str = ALL
 
+    def cut_inside(self, part: float) -> Tuner:
+        """Return the tuner of a group that has a part of the wires of its node.
+
+        Where each GPU has a wire to each other one, as on MI300X and on boards of four A100, three
+        of eight have two wires of seven each, and rings over these alone.
+        """
+        if part == 1:
+            return self
+        cut = {
+            name: replace(each, inside=each.inside * part) for name, each in self.channels.items()
+        }
+        return replace(self, channels=cut)
+
     def cut_to_part(self, part: float, nics: int = 0, reach: float = 0.0) -> Tuner:
         """Return the tuner of a group over nodes that has a part of the NICs of each.
 

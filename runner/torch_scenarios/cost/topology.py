@@ -42,10 +42,11 @@ from torch_scenarios.source.tree import Scalar, Sequence, key_text, read_tree
 
 PRESETS = Path(__file__).parent / "presets"
 
-#: what multiplies the times of messages, among the factors
-MESSAGES = "messages"
+#: what multiplies the times of messages, among the factors; and once more those of an `all_to_all`
+#: and a `scatter` between nodes, which leave a node by all of its NICs at once
+MESSAGES, BY_ALL_NICS = "messages", "all_to_all"
 #: what a factor may be of
-FACTORED = ("ring", "tree", "nvls", "nvls_tree", MESSAGES)
+FACTORED = ("ring", "tree", "nvls", "nvls_tree", MESSAGES, BY_ALL_NICS)
 
 #: dtypes that a GPU has peaks of
 PEAKS = ("bfloat16", "float16", "float32", "float64", "tf32", "float8")
@@ -59,7 +60,8 @@ class Links(Struct, frozen=True, kw_only=True):
 
     `latency` is that of a whole route through such a link: a route has the largest of its links'.
     `count` are those of a node (0: one for each rank); `nodes` share one link of a spine, which
-    carries the bandwidth of their NICs divided by `oversubscription`.
+    carries the bandwidth of their NICs divided by `oversubscription`. A port that is `pairwise` is
+    as many wires as its node has other ranks, one to each of them, with a part of the bandwidth.
 
         rank 0 -- port --+-- nic --+-- spine --+-- nic --+-- port -- rank 8
         rank 1 -- port --+         |           |         +-- port -- rank 9
@@ -71,6 +73,7 @@ class Links(Struct, frozen=True, kw_only=True):
     count: int = 0
     nodes: int = 0
     oversubscription: float = 1.0
+    pairwise: bool = False
 
 
 class ComparedSteps(Struct, frozen=True):
@@ -189,6 +192,16 @@ class Topology(Struct, frozen=True, kw_only=True):
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
         return self.factors.get(algorithm, self.factor)
+
+    @property
+    def wires(self) -> int:
+        """How many wires a port is, each to another rank of its node; 1 where a switch joins all.
+
+        >>> topology("mi300x-8").wires, topology("h100-8x400g").wires
+        (7, 1)
+        """
+        port, count = self.links.get(PORT), self.node_ranks
+        return 1 if port is None or not port.pairwise or count is None else max(1, count - 1)
 
     def hop_of(self, algorithm: str) -> float:
         """Return what a hop between nodes takes longer than the tuner says."""
@@ -413,11 +426,12 @@ class NcclNetwork(Network):
         return self.node[src] * self._per_node + self._rail[dst]
 
     def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
-        """Return the routes of messages."""
+        """Return the routes of messages; one to a rank of the same node takes its wire alone."""
         found = super().routes(src, dst)
         far = (self.node[src] != self.node[dst]).astype(np.int64)
         quick, latency = (np.array(self._late[protocol])[far] for protocol in (LL, SIMPLE))
-        return replace(found, latency=latency, quick=quick)
+        slowest = np.where(far, found.slowest, found.slowest * self.topology.wires)
+        return replace(found, latency=latency, quick=quick, slowest=slowest)
 
 
 #: what links are called, in the order of their numbers
@@ -685,8 +699,11 @@ class _Reader:
 
     def link(self, name: str, node: Any) -> Links:
         """Return the links of one kind: ports are one for each rank, NICs for a rank or a node."""
-        known = ("per", "count", "bandwidth", "latency", "oversubscription")
+        known = ("per", "count", "bandwidth", "latency", "oversubscription", "pairwise")
         keys = self.keys(node, known, f"`{name}`")
+        pairwise = getattr(keys.get("pairwise"), "value", False)
+        if not isinstance(pairwise, bool) or (pairwise and name != PORT):
+            self.wrong("`pairwise` is true or false, of a `port`", keys["pairwise"].mark)
         per = getattr(keys.get("per"), "value", None)
         mark = getattr(keys.get("per"), "mark", node.mark)
         if name == SPINE:
@@ -715,6 +732,7 @@ class _Reader:
             count=(self.count(keys["count"], "count") if "count" in keys else 1)
             if per == "node"
             else 0,
+            pairwise=pairwise is True,
         )
 
     def gpu(self, node: Any) -> Gpu | None:
