@@ -98,6 +98,38 @@ def test_a_broken_network_makes_no_interval_of_those_that_work() -> None:
     assert beside.low < 1
 
 
+def test_slow_networks_widen_an_interval_upwards_alone() -> None:
+    def own(*ratios: float) -> list[ComparedRow]:
+        return [
+            ComparedRow("mine", "all_reduce", 2, 2.0**30, ratio, f"project {at}")
+            for at, ratio in enumerate(ratios)
+        ]
+
+    alike, slow = (
+        find_interval(rows, "mine", "all_reduce", 2, 2.0**30)
+        for rows in (own(0, 0, 0, 0, 0, 0), own(0, 0, 0, 0, 0, 0.7))
+    )
+    assert alike is not None
+    assert slow is not None
+    assert slow.high / alike.high > 1.3
+    assert slow.low / alike.low > 0.95
+
+
+def test_the_more_projects_measured_a_collective_the_narrower_is_its_interval() -> None:
+    rows = [
+        ComparedRow("mine", "all_reduce", 1, 2.0**30, 0.0, f"project {at}") for at in range(4)
+    ]
+    widths = []
+    for many in range(4):
+        gathers = [replace(each, collective="all_gather") for each in rows[:many]]
+        found = find_interval([*rows, *gathers], "mine", "all_gather", 1, 2.0**30)
+        assert found is not None
+        assert found.asked is (many > 0)
+        widths.append(found.high / found.low)
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 1.2 * widths[3]
+
+
 def test_rows_of_several_nodes_say_less_of_one_node() -> None:
     rows = [ComparedRow("mine", "all_reduce", 2, 2.0**20, 0.0, "a project")]
     far = [replace(rows[0], nodes=4)]

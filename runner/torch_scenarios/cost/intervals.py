@@ -27,17 +27,19 @@ COMPARED = Path(__file__).parent / "compared"
 OCTAVES, DOUBLINGS = 3.0, 1.5
 #: distance of a row of another collective; of a row that counts no more
 OTHER, FARTHEST = 0.8, 2.2
-#: how far off a collective is, in logarithms, of which no row of such a machine is: with this 80 %
-#: of what a project measured is inside, on the mean over projects, where all rows of that
-#: collective on that kind of machine are left out (benchmarks/folds.py)
+#: how far off a collective is, in logarithms, of which no row of such a machine is; the more sets
+#: have one, the less of it is left: by one that is near it is halved, in squares. With this 80 % of
+#: what a project measured is inside, on the mean over projects, where all rows of that collective
+#: on that kind of machine are left out (benchmarks/folds.py)
 UNASKED = 0.35
 #: distance of a row of another kind of machine, which is asked where no row is of the kind itself
 OTHER_KIND = 1.0
 #: distance of a row of several nodes from a case in one node, where no NIC is on the way
 OTHER_LEVEL = 0.8
 #: how far off a set counts at the most, in deviations that are expected of sets: a broken network
-#: is ten times too slow, and says little of the next one
-FAR_SET = 3.0
+#: is ten times too slow, and says little of the next one. Of large calls between nodes, of which
+#: one network in four is slower than its NICs, it is more
+FAR_SET, FAR_NETWORK = 3.0, 5.0
 LARGE = 2.0**26
 #: the kind of rows that a table of the same log is asked for
 TABLE = "table"
@@ -67,18 +69,36 @@ class ComparedRow(Struct, frozen=True):
 class Spread(Struct, frozen=True):
     """What is expected of logarithms before any set is seen: how far sets, and rows, are apart.
 
-    `width` is half of what 80 % of them are within, in standard deviations.
+    80 % of them are within `below` and `above`, in standard deviations. Where a spread is `skew`,
+    sets that are quicker than most tell how far down they go, and those that are slower how far up.
+    A set counts no further off than `farthest`, in deviations.
     """
 
     sets: float
     rows: float
-    width: float = WIDTH
+    below: float = WIDTH
+    above: float = WIDTH
+    skew: bool = False
+    farthest: float = FAR_SET
 
 
-#: below 64 MiB, and from there on, of the kind of machine itself; of other kinds; of tables
-SMALL, LARGE_ONES = Spread(0.30, 0.08), Spread(0.14, 0.08)
-SMALL_OF_OTHERS, LARGE_OF_OTHERS = Spread(0.60, 0.08), Spread(0.28, 0.08)
-OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
+#: of calls in one node: below 64 MiB, and from there on; of calls between nodes. No network is
+#: much quicker than its NICs, and some are much slower. With these 80 % of what a project measured
+#: is inside where it is left out, on the mean over projects, of each of the four by itself
+SMALL = Spread(0.30, 0.08, 1.1, 1.1, skew=True)
+LARGE_ONES = Spread(0.14, 0.08, 1.0, 0.8, skew=True)
+SMALL_BETWEEN = Spread(0.30, 0.08, 1.2, 1.35, skew=True)
+LARGE_BETWEEN = Spread(0.14, 0.08, 1.2, 1.4, skew=True, farthest=FAR_NETWORK)
+#: whether a call is between nodes, and large -> what is expected
+EXPECTED_OF = {
+    (False, False): SMALL,
+    (False, True): LARGE_ONES,
+    (True, False): SMALL_BETWEEN,
+    (True, True): LARGE_BETWEEN,
+}
+#: how many times further apart sets of other kinds of machines are
+OTHERS_APART = 2.0
+OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES, WIDTH_OF_TABLES)
 #: of what torch reserves for a step, of what its program holds
 OF_MEMORY = Spread(0.08, 0.05)
 #: of recorded steps of training; how far those on other machines with the same kind of GPU are, and
@@ -344,13 +364,13 @@ def find_interval(
     own = [row for row in rows if row.kind == kind]
     if kind == TABLE:
         return _choose_interval(own, collective, nodes, size, OF_TABLES)
-    is_large = size >= LARGE
-    found = _choose_interval(own, collective, nodes, size, LARGE_ONES if is_large else SMALL)
+    expected = EXPECTED_OF[nodes > 1, size >= LARGE]
+    found = _choose_interval(own, collective, nodes, size, expected)
     if found is not None:
         return found
     others = [row for row in rows if row.kind not in {kind, TABLE}]
-    expected = LARGE_OF_OTHERS if is_large else SMALL_OF_OTHERS
-    return _choose_interval(others, collective, nodes, size, expected, OTHER_KIND)
+    further = replace(expected, sets=OTHERS_APART * expected.sets)
+    return _choose_interval(others, collective, nodes, size, further, OTHER_KIND)
 
 
 def _choose_interval(
@@ -362,7 +382,7 @@ def _choose_interval(
     begin: float = 0.0,
 ) -> Interval | None:
     sets: dict[str, list[tuple[float, float]]] = {}
-    is_asked = False
+    asked: dict[str, float] = {}
     for row in rows:
         far = (
             begin
@@ -372,11 +392,13 @@ def _choose_interval(
             + (0.0 if (row.nodes == 1) == (nodes == 1) else OTHER_LEVEL)
         )
         if far <= FARTHEST:
-            sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
-            is_asked |= row.collective == collective
-    apart = 0.0 if is_asked else UNASKED
+            weight = exp(-far * far)
+            sets.setdefault(row.group, []).append((weight, row.log_ratio))
+            if row.collective == collective:
+                asked[row.group] = max(asked.get(row.group, 0.0), weight)
+    apart = UNASKED / sqrt(1 + sum(asked.values()))
     found = _expect(sets, expected, is_alike=begin == 0, apart=apart)
-    return found and replace(found, asked=is_asked)
+    return found and replace(found, asked=bool(asked))
 
 
 def _expect(
@@ -395,11 +417,9 @@ def _expect(
     own = [_mean(each) for each in sets.values()]
     weights = [max(weight for weight, _ in each) for each in sets.values()]
     nearest, total = max(weights), sum(weights)
-    centre, most = _median(own, weights), FAR_SET * expected.sets
+    centre, most = _median(own, weights), expected.farthest * expected.sets
     means = [min(max(mean, centre - most), centre + most) for mean in own]
     middle = sum(w * mean for w, mean in zip(weights, means, strict=True)) / total
-    squares = sum(w * (mean - middle) ** 2 for w, mean in zip(weights, means, strict=True))
-    of_sets = (EXPECTED * expected.sets**2 + squares) / (EXPECTED + total - nearest)
     inside = [
         weight * (value - mean) ** 2
         for mean, each in zip(own, sets.values(), strict=True)
@@ -409,9 +429,21 @@ def _expect(
     of_rows = (expected.rows**2 + sum(inside)) / (1 + weighed)
     effective = total * total / sum(w * w for w in weights)
     unseen = 0.3 * sqrt(max(0.0, -log(nearest)))
-    half = expected.width * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2 + apart**2)
+    alone = of_rows + unseen**2 + apart**2
+
+    def reach(side: int) -> float:
+        """Return how far sets are from the middle, on a side of it."""
+        apart_by = [(w, mean - middle) for w, mean in zip(weights, means, strict=True)]
+        if expected.skew:
+            squares = 2 * sum(w * each**2 for w, each in apart_by if each * side > 0)
+        else:
+            squares = sum(w * each**2 for w, each in apart_by)
+        of_sets = (EXPECTED * expected.sets**2 + squares) / (EXPECTED + total - nearest)
+        return sqrt(of_sets * (1 + 1 / effective) + alone)
+
+    low, high = middle - expected.below * reach(-1), middle + expected.above * reach(1)
     count = sum(map(len, sets.values()))
-    return Interval(exp(middle - half), exp(middle + half), count, len(sets), is_alike)
+    return Interval(exp(low), exp(high), count, len(sets), is_alike)
 
 
 def _median(values: Sequence[float], weights: Sequence[float]) -> float:
