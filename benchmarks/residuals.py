@@ -92,9 +92,10 @@ def time_call(
     if collective != SENDRECV:
         return times.of(call_of(collective, size, members))
     ranks, machine = np.array(members), times.topology
-    time = together_time(times.messages, [Stroke(ranks, np.roll(ranks, -1), size)])
-    is_whole = machine.fills_its_nodes(ranks, times.world_size)
     nodes = machine.node_count(ranks, times.world_size)
+    ring = [Stroke(ranks, np.roll(ranks, -1), size)]
+    time = together_time(times.messages, ring, len(ranks) if nodes == 1 else 0)
+    is_whole = machine.fills_its_nodes(ranks, times.world_size)
     kind = machine.kind if is_whole else PART_OF_NODES
     found = interval(kind, SENDRECV, nodes, size)
     return Timing(time, "nccl messages", "one batch", found)

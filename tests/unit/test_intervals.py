@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -116,9 +117,7 @@ def test_slow_networks_widen_an_interval_upwards_alone() -> None:
 
 
 def test_the_more_projects_measured_a_collective_the_narrower_is_its_interval() -> None:
-    rows = [
-        ComparedRow("mine", "all_reduce", 1, 2.0**30, 0.0, f"project {at}") for at in range(4)
-    ]
+    rows = [ComparedRow("mine", "all_reduce", 1, 2.0**30, 0.0, f"project {at}") for at in range(4)]
     widths = []
     for many in range(4):
         gathers = [replace(each, collective="all_gather") for each in rows[:many]]
@@ -489,6 +488,38 @@ def test_where_gpus_are_joined_in_pairs_few_of_a_node_have_few_wires() -> None:
         for count in (2, 8)
     )
     assert few.time > 3 * all_of_them.time
+
+
+def test_a_ring_of_messages_in_a_node_has_the_channels_that_nccl_gives_each(
+    tmp_path: Path,
+) -> None:
+    """As 8 B300, 8 H100 and 4 of these took, in a ring: 64 MiB go by 4 of 32 channels, or by 8."""
+    text = """\
+version: 1
+world_size: %d
+tensors: {x: {shape: %d, value: 0}, y: {shape: %d, value: 0}}
+steps:
+  - batch_isend_irecv:
+      p2p_op_list:
+        - {op: isend, tensor: x, peer: "(rank + 1) %% world_size"}
+        - {op: irecv, tensor: y, peer: "(rank - 1) %% world_size"}
+    as: exchange
+  - wait: exchange
+"""
+    for machine, ranks, mib, took in (
+        ("b200-8x400g", 8, 16, 208),
+        ("b200-8x400g", 8, 64, 770),
+        ("b200-8x400g", 8, 256, 830),
+        ("h100-8x400g", 8, 64, 820),
+        ("h100-8x400g", 4, 64, 427),
+        ("h100-8x400g", 8, 1024, 2975),
+    ):
+        path = tmp_path / "ring.yaml"
+        path.write_text(text % (ranks, mib * 2**18, mib * 2**18), encoding="utf-8")
+        done = CliRunner().invoke(cli, ["cost", str(path), "--topology", machine, "--json", "-"])
+        assert done.exit_code == 0, done.output
+        (found,) = json.loads(done.stdout)["cases"]
+        assert found["time_us"] == pytest.approx(took, rel=0.2), (machine, ranks, mib)
 
 
 def test_a_factor_of_all_to_all_is_of_messages_that_leave_by_all_nics() -> None:

@@ -205,15 +205,19 @@ def step_time(network: Network, step: Stroke) -> float:
     return step.times * together_time(network, [replace(step, times=1)])
 
 
-def together_time(network: Network, steps: Iterable[Stroke]) -> float:
+def together_time(network: Network, steps: Iterable[Stroke], ranks: int = 0) -> float:
     """Return how long messages take that are all posted at once, in microseconds.
 
     No order is assumed among them: the busiest link carries its bytes without a gap, and the
     longest latency is paid once. It is a bound from below, that a good schedule comes close to.
+    Where they are of so many `ranks` of one node, the channels of a message bound it too, if ranks
+    send and receive.
     """
     load = np.zeros(max(1, network.count))
     latency = alone = 0.0
     for step in steps:
+        if ranks and np.isin(step.dst, step.src).any():
+            alone = max(alone, network.time_on_channels(step.size, ranks))
         routes, carried = (
             network.routes(step.src, step.dst),
             float(network.count_link_bytes(step.size)),
@@ -510,8 +514,10 @@ class CollectiveTimes:
         """
         tuner = self.topology.tuner
         if name in _MESSAGES and self.topology.links:
-            time = together_time(self.messages, _MESSAGES[name](ranks, size))
-            if name in _BY_ALL_NICS and self.topology.node_count(ranks, self.world_size) > 1:
+            is_in_node = self.topology.node_count(ranks, self.world_size) == 1
+            count = len(ranks) if is_in_node else 0
+            time = together_time(self.messages, _MESSAGES[name](ranks, size), count)
+            if name in _BY_ALL_NICS and not is_in_node:
                 time *= self.topology.factors.get(BY_ALL_NICS, 1.0)
             near = self._count_near(ranks)
             time += self.topology.peer * (len(ranks) - near)

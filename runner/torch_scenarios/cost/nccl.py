@@ -276,6 +276,30 @@ SMALLER_CHUNKS = {
 FILL_IN_NODE, FILL_BETWEEN, HAND_ON = 1.5, 2.0, 2.0
 
 
+#: channels of messages in a node, and the bytes of a message up to which one channel more is not
+#: taken (`addP2pToPlan` in src/enqueue.cc: 32 chunks of 512 KiB); GB/s of a channel that sends and
+#: receives at once: read off rings of messages of 64 MiB on 8 B200, B300 and H100, and on two A100
+P2P_CHANNELS, MOST_OF_CHANNEL = 32, 16 * 2**20
+P2P_SPEEDS = {"ampere": 13.8, "hopper": 20.5, "blackwell": 21.0}
+
+
+def count_p2p_channels(size: float, ranks: int) -> int:
+    """Return how many channels carry a message between two of so many ranks of one node.
+
+    All peers of a rank have as many at first, so that few are left for each of many. A message of
+    more than 16 MiB a channel gets twice as many, and so on: in a node of 8, 64 MiB go by four.
+
+    >>> [count_p2p_channels(mib * 2.0**20, 8) for mib in (1, 64, 65, 1024)]
+    [4, 4, 8, 32]
+    """
+    channels = P2P_CHANNELS
+    while channels * ranks > P2P_CHANNELS and channels > 1:
+        channels //= 2
+    while size > MOST_OF_CHANNEL * channels and channels < P2P_CHANNELS:
+        channels *= 2
+    return channels
+
+
 class Tuner(Struct, frozen=True):
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
 

@@ -343,6 +343,32 @@ class _SentMessage(NamedTuple):
     group: str
 
 
+#: the group of all ranks
+WORLD = "world"
+
+
+def _time_on_channels(
+    network: Network,
+    src: NDArray[np.int64],
+    dst: NDArray[np.int64],
+    sizes: Any,
+    steps: NDArray[np.int64] | int = 0,
+) -> NDArray[np.float64]:
+    """Return what messages of a step take at least, where all ranks are in one node.
+
+    A rank to which one of them goes, and that sends one in the same step, has posted both at once.
+    """
+    least = np.zeros(len(src))
+    if network.nodes == 1:
+        places = network.world_size * np.asarray(steps)
+        both = np.isin(places + dst, places + src)
+        own = np.broadcast_to(sizes, len(src))
+        for size in np.unique(own[both]):
+            time = network.time_on_channels(float(size), network.world_size)
+            least[both & (own == size)] = time
+    return least
+
+
 class _OtherEvent(NamedTuple):
     """An event other than a message, as a collective or a pause: when, and on which rank."""
 
@@ -534,7 +560,10 @@ class _Run:
             late = np.where(sizes <= network.small, routes.quick, routes.latency)
             self.latency: list[float] = late.tolist()
             carried = network.count_link_bytes(sizes)
-            self.busy: list[float] = (routes.slowest * carried).tolist()
+            steps = np.array([each.step for each in program.messages], np.int64)
+            least = _time_on_channels(network, src, dst, sizes, steps)
+            least *= [each.group == WORLD for each in program.messages]
+            self.busy: list[float] = np.maximum(routes.slowest * carried, least).tolist()
             held = routes.per_byte * carried[:, np.newaxis]
             self.links: list[list[tuple[int, float]]] = [
                 [(link, time) for link, time in zip(row, times, strict=True) if link >= 0]
@@ -1010,7 +1039,10 @@ class _StrokeReplay:
         way = self.way(src, dst)
         carried = float(self.network.count_link_bytes(send.size))
         started, link, holder = self.claim(ready, way, carried)
-        out_at = started + way.slowest * carried
+        took = way.slowest * carried
+        if send.group == WORLD:
+            took = np.maximum(took, _time_on_channels(self.network, src, dst, send.size))
+        out_at = started + took
         ended = out_at + (way.quick if send.size <= self.network.small else way.latency)
         if link is not None and holder is not None:
             cause = np.where(link >= 0, BY_LINK, cause)

@@ -25,6 +25,7 @@ from torch_scenarios.cost.nccl import (
     GPUS,
     LL,
     NVLINK,
+    P2P_SPEEDS,
     PCIE,
     PROTOCOLS,
     RING,
@@ -33,6 +34,7 @@ from torch_scenarios.cost.nccl import (
     Channels,
     Tuner,
     constants_of,
+    count_p2p_channels,
 )
 from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
 from torch_scenarios.files import read_file
@@ -302,6 +304,10 @@ class Network:
         """Return the bytes that pass the links for messages of so many."""
         return size
 
+    def time_on_channels(self, size: float, _ranks: int) -> float:
+        """Return what a message takes at least that its rank sends while it receives another."""
+        return 0.0 * size
+
     def __init__(self, topology: Topology, world_size: int) -> None:
         """Number the links: those out of the ranks, into them, and likewise of nodes and spines."""
         if PORT not in topology.links:
@@ -415,6 +421,17 @@ class NcclNetwork(Network):
         """Return the bytes that pass the links for messages of so many."""
         doubled = np.where(size <= self.small, 2.0, 1.0)
         return doubled * size * self.topology.factor_of(MESSAGES)
+
+    def time_on_channels(self, size: float, ranks: int) -> float:
+        """Return what a message takes by the channels that NCCL gives it, of so many ranks.
+
+        In a node a few channels carry it, though NVLink is as quick as all of them: between nodes
+        it gets one for each 512 KiB.
+        """
+        speed = P2P_SPEEDS.get(self._tuner.gpu)
+        if ranks < 2 or speed is None or self._tuner.inside == PCIE:
+            return 0.0
+        return size / (1000 * speed * count_p2p_channels(size, ranks))
 
     def nic_out(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the NICs by which messages leave their nodes: those on the rail of the receivers.
