@@ -41,8 +41,8 @@ OTHER_LEVEL = 0.8
 #: one network in four is slower than its NICs, it is more
 FAR_SET, FAR_NETWORK = 3.0, 5.0
 LARGE = 2.0**26
-#: below this a call in one node takes what its start takes, which an order of launches, a version and
-#: whether one process has all GPUs change
+#: below this a call in one node takes what its start takes: by one process for all GPUs three times
+#: what it takes by one for each
 START = 2.0**20
 #: the kind of rows that a table of the same log is asked for
 TABLE = "table"
@@ -85,11 +85,11 @@ class Spread(Struct, frozen=True):
     farthest: float = FAR_SET
 
 
-#: of calls in one node: below 64 MiB, and from there on; of calls between nodes. No network is
-#: much quicker than its NICs, and some are much slower. With these 80 % of what a project measured
-#: is inside where it is left out, on the mean over projects, of each of the four by itself
-STARTS = Spread(0.30, 0.08, 1.25, 1.3, skew=True)
-SMALL = Spread(0.30, 0.08, 0.9, 0.95, skew=True)
+#: of calls in one node: below 1 MiB, below 64 MiB, and from there on; of calls between nodes. No
+#: network is much quicker than its NICs, and some are much slower. With these 80 % of what a
+#: project measured is inside where it is left out, on the mean over projects, of each by itself
+STARTS = Spread(0.30, 0.08, 1.45, 1.55, skew=True)
+SMALL = Spread(0.30, 0.08, 1.0, 1.05, skew=True)
 LARGE_ONES = Spread(0.14, 0.08, 1.0, 0.8, skew=True)
 SMALL_BETWEEN = Spread(0.30, 0.08, 1.2, 1.35, skew=True)
 LARGE_BETWEEN = Spread(0.14, 0.08, 1.2, 1.4, skew=True, farthest=FAR_NETWORK)
