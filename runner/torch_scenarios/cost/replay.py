@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from math import inf
@@ -357,16 +357,27 @@ def _time_on_channels(
     """Return what messages of a step take at least, where all ranks are in one node.
 
     A rank to which one of them goes, and that sends one in the same step, has posted both at once.
+    One that sends several has as many channels for each of them, and its links take longer.
     """
     least = np.zeros(len(src))
     if network.nodes == 1:
         places = network.world_size * np.asarray(steps)
-        both = np.isin(places + dst, places + src)
+        _, at, sends = np.unique(places + src, return_inverse=True, return_counts=True)
+        both = np.isin(places + dst, places + src) & (sends[at] == 1)
         own = np.broadcast_to(sizes, len(src))
         for size in np.unique(own[both]):
             time = network.time_on_channels(float(size), network.world_size)
             least[both & (own == size)] = time
     return least
+
+
+def _find_steps_of_several(traffic: Traffic) -> frozenset[int]:
+    """Return the steps in which a rank sends more than one message."""
+    sends: Counter[tuple[int, int]] = Counter()
+    for each in traffic.split_groups():
+        if isinstance(each, TrafficRow) and each.sends:
+            sends.update((each.step, rank) for rank in np.atleast_1d(each.ranks).tolist())
+    return frozenset(step for (step, _), count in sends.items() if count > 1)
 
 
 class _OtherEvent(NamedTuple):
@@ -970,6 +981,7 @@ class _StrokeReplay:
         self.exact = True
         self._ways: dict[tuple[bytes, bytes], _Way] = {}
         self.eager = network.topology.eager
+        self.several = _find_steps_of_several(traffic) if network.nodes == 1 else frozenset()
         #: the n-th collective of a group
         self.groups: dict[tuple[str, int], _CollectiveTimes] = {}
         self.counts: dict[str, NDArray[np.int64]] = {}
@@ -1040,7 +1052,7 @@ class _StrokeReplay:
         carried = float(self.network.count_link_bytes(send.size))
         started, link, holder = self.claim(ready, way, carried)
         took = way.slowest * carried
-        if send.group == WORLD:
+        if send.group == WORLD and send.step not in self.several:
             took = np.maximum(took, _time_on_channels(self.network, src, dst, send.size))
         out_at = started + took
         ended = out_at + (way.quick if send.size <= self.network.small else way.latency)
