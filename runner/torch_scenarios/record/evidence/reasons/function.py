@@ -13,6 +13,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.frame import Maker
+from torch_scenarios.record.evidence.reasons.left_out import find_skipped, list_made
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, end_of, name_of, place_at, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
@@ -365,11 +366,16 @@ def find_roles(parted: DecidedParting) -> Reason | None:
 
         rank 0   for p in module.parameters():             broadcast(p)
         rank 1   for t in module.state_dict().values():    broadcast(t)
+
+    What one side leaves out of its loop is told with its `if`.
     """
     sides = parted.parting.sides
+    calls = parted.parting.calls.values()
     if len(sides) != 2 or parted.parting.missing:
         return None
-    found = []
+    if len({each.operation for each in calls if isinstance(each, RecordedCall)}) > 1:
+        return None
+    found, left = [], []
     for ranks, frames in sides:
         others = [rank for rank in parted.ranks if rank not in ranks]
         loop = _loop_that_gives(frames)
@@ -379,14 +385,21 @@ def find_roles(parted: DecidedParting) -> Reason | None:
         place = source.place(node.lineno, parted.folder)
         verb = "takes" if len(ranks) == 1 else "take"
         found.append((f"{ranks_text(ranks)} {verb} what is passed from", node, place, source))
+        decision = find_skipped(parted, ranks, source, node)
+        if decision is not None:
+            leave = "leaves" if len(ranks) == 1 else "leave"
+            at = parted.place(decision)
+            left.append(f"{ranks_text(ranks)} {leave} out items by `{decision.text}` ({at})")
     if found[0][1] is found[1][1]:
         return None
-    words = "; ".join(f"{who} `{src.text(node.lineno)}` ({at})" for who, node, at, src in found)
+    shown = [f"{who} `{src.text(node.lineno)}` ({at})" for who, node, at, src in found]
+    words = "; ".join([*shown, *left])
     fix = (
         f"let both loops ({found[0][2]} and {found[1][2]}) go over the same tensors in the same "
-        "order: as many, and each of the same shape and dtype."
+        "order: as many, and each of the same shape and dtype"
+        + (f"; what {left[0].partition(' out items by ')[2]} leaves out, both do" if left else "")
     )
-    return Clause(words), fix
+    return Clause(words), f"{fix}."
 
 
 def _loop_that_gives(frames: Frames) -> tuple[Script, ast.For] | None:
@@ -395,7 +408,7 @@ def _loop_that_gives(frames: Frames) -> tuple[Script, ast.For] | None:
         source = script_at(file)
         for node, part in source.find_statements(line) if source is not None else ():
             if isinstance(node, ast.For) and part == "body" and source is not None:
-                names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+                names = list_made(node, line)
                 reads = {
                     each.id
                     for each in ast.walk(source.tree)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns
 from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
@@ -18,6 +19,7 @@ from torch_scenarios.record.evidence.script import (
     place_at,
     script_at,
 )
+from torch_scenarios.record.format import Decision
 
 #: how it is said that a sampler of the script's own ends its batches by what is in them
 BATCH_ENDS = "what a batch holds ends it"
@@ -59,7 +61,7 @@ def tell_left_out(
                 f"of turns of the loop at {loop} (an `all_reduce` with `op=min`)."
             )
         return f"items are left out by an `if`: {counted}", fix
-    places = [
+    places = _list_unseen(parted, inside) or [
         (script, number)
         for script, first, last in (
             *((script, *script.span(line)) for script, line in lines[1:]),
@@ -76,6 +78,78 @@ def tell_left_out(
             words += f", which goes by `{ast.unparse(hashed)}` ({place}): {HASHES_DIFFER}"
         return words, fix
     return "", ""
+
+
+def _list_unseen(
+    parted: DecidedParting, inside: Sequence[tuple[Script, ast.FunctionDef]]
+) -> list[tuple[Script, int]]:
+    """Return each `if` by which a generator may leave out items, where no rank has come to it.
+
+    A loader's worker runs it, which is a process of its own: what it decides is in no record.
+    """
+    seen = {(each.file, each.line) for each in parted.tallies(whole=True, alike=True)}
+    return [
+        (script, node.lineno)
+        for script, giver in inside
+        if not any(file == script.file and has_line(giver, at) for file, at in seen)
+        for loop in ast.walk(giver)
+        if isinstance(loop, ast.For)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.If) and _reads_item(loop, node)
+        if _count_left(node, {}) is not None and not script.names_rank(node.lineno)
+    ]
+
+
+def _reads_item(loop: ast.For, condition: ast.If) -> bool:
+    """Whether a condition reads what a loop goes through, or what the loop makes of it before."""
+    names = list_made(loop, condition.lineno)
+    return any(each.id in names for each in ast.walk(condition.test) if isinstance(each, ast.Name))
+
+
+def list_made(loop: ast.For, line: int) -> set[str]:
+    """Return the loop's variables, and the names that are made of them in the loop before a line.
+
+    buffer = torch.empty_like(weight)
+    """
+    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Assign | ast.For) and each.lineno < line:
+            value = each.value if isinstance(each, ast.Assign) else each.iter
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            made = {node.id for part in targets for node in ast.walk(part) if _is_name(node)}
+            names |= made if read & names else set()
+    return names
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+def find_skipped(
+    parted: DecidedParting, ranks: Sequence[int], source: Script, loop: ast.For
+) -> Decision | None:
+    """Return the `if` by which what gives a loop its items has left out some on these ranks.
+
+    None where the others have come to it too: then it is not what one side does alone.
+    """
+    lines = [(source, loop.lineno), *source.traces(loop.iter, loop.lineno)]
+    inside = [*_list_givers(source, loop.iter, lines)]
+    for decision, own in parted.tallies(whole=True).items():
+        if any(own[rank].yes or own[rank].no for rank in parted.ranks if rank not in ranks):
+            continue
+        conditions = [
+            script.condition(decision.line)
+            for script, giver in inside
+            if decision.file == script.file and has_line(giver, decision.line)
+        ]
+        if source.file == decision.file and has_line(loop, decision.line):
+            conditions.append(source.condition(decision.line))
+        for each in conditions:
+            left = _count_left(each, own)
+            if left is not None and any(left[rank] for rank in ranks):
+                return decision
+    return None
 
 
 #: arguments that put a batch together of rows, and the method by which an object does
@@ -161,7 +235,13 @@ def _list_givers(
     Those are what its expression, or a line behind it, calls: of a class how it is gone through.
     """
     names = {name_of(each.func) for each in ast.walk(value) if isinstance(each, ast.Call)}
-    names |= {name for script, line in lines[1:] for name in script.called(line)}
+    spans = [(script, *script.span(line)) for script, line in lines[1:]]
+    names |= {
+        name
+        for script, first, last in spans
+        for line in range(first, last + 1)
+        for name in script.called(line)
+    }
     names.discard("")
     known: set[str] = set()
     waiting = sorted(names)
@@ -192,12 +272,25 @@ _FILTERS = frozenset(
 def _leaves_out_more(
     node: ast.If | ast.IfExp | None, own: Mapping[int, Tally], counts: Mapping[int, int]
 ) -> bool:
-    """Whether an `if` leaves out items, and more of them on a rank with fewer turns.
+    """Whether an `if` leaves out items, and more of them on a rank with fewer turns."""
+    left = _count_left(node, own)
+    if left is None:
+        return False
+    left = {rank: count for rank, count in left.items() if rank in counts}
+    most, least = max(left.values(), default=0), min(left.values(), default=0)
+    shortest = min(counts.values())
+    return most > least and all(
+        counts[rank] == shortest for rank, count in left.items() if count == most
+    )
+
+
+def _count_left(node: ast.If | ast.IfExp | None, own: Mapping[int, Tally]) -> dict[int, int] | None:
+    """Return how many items an `if` leaves out on each rank; None where it leaves out none.
 
     It goes on to the next item, or gives an item in its body alone.
     """
     if not isinstance(node, ast.If) or node.orelse:
-        return False
+        return None
     inner = [each for part in node.body for each in ast.walk(part)]
     gives = any(
         isinstance(each, ast.Yield)
@@ -205,13 +298,8 @@ def _leaves_out_more(
         for each in inner
     )
     if not gives and not isinstance(node.body[-1], ast.Continue):
-        return False
-    left = {rank: each.no if gives else each.yes for rank, each in own.items() if rank in counts}
-    most, least = max(left.values(), default=0), min(left.values(), default=0)
-    shortest = min(counts.values())
-    return most > least and all(
-        counts[rank] == shortest for rank, count in left.items() if count == most
-    )
+        return None
+    return {rank: each.no if gives else each.yes for rank, each in own.items()}
 
 
 def _list_filters(source: Script, first: int, last: int) -> Iterator[int]:
