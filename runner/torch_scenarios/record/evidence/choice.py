@@ -24,6 +24,8 @@ MOST_TOLD = 4
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
 
+#: a condition that asks which rank it is on
+ASKS_RANK = re.compile(r"rank|main_process|master|leader|primary|(?:global|process)_zero")
 #: characters of what a function returns that is shown
 MOST_RETURNED = 100
 

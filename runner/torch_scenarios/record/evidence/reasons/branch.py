@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason
+from torch_scenarios.record.evidence.choice import ASKS_RANK, Reason
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.loop import loop_of
 from torch_scenarios.record.evidence.script import Script, place_at, script_at
@@ -15,9 +14,6 @@ from torch_scenarios.record.format import (
     RankRecord,
 )
 from torch_scenarios.verdict.finding import ranks_text
-
-#: a condition that asks which rank it is on
-ASKS_RANK = re.compile(r"rank|main_process|master|leader|primary|(?:global|process)_zero")
 
 
 def explain_places(sides: Sequence[tuple[list[int], Frames]], folder: str) -> Reason | None:

@@ -10,9 +10,14 @@ from typing import TypeGuard
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
+from torch_scenarios.record.evidence.choice import (
+    ASKS_RANK,
+    DecidedParting,
+    Reason,
+    count_turns,
+    short,
+)
 from torch_scenarios.record.evidence.divergence import Frames
-from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.reasons.origin import word_values
 from torch_scenarios.record.evidence.script import Script, end_of, name_of, place_at, script_at
 from torch_scenarios.record.format import RankRecord, RecordedCall

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
+    ASKS_RANK,
     DecidedParting,
     Reason,
     Tallies,
@@ -24,6 +25,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.given import list_differing, tell_behind, tell_given
 from torch_scenarios.record.evidence.reasons.left_out import BATCH_ENDS, tell_left_out
 from torch_scenarios.record.evidence.reasons.origin import tell_contents, word_values
+from torch_scenarios.record.evidence.reasons.unlike_value import is_read_otherwise
 from torch_scenarios.record.evidence.script import (
     Script,
     end_of,
@@ -108,6 +110,8 @@ def _tell_longer(
     origin = origin if setter is None else origin.partition(_DEPENDS)[0]
     is_known = bool(before) or _DEPENDS in origin
     held, chosen = ("", "") if is_known else tell_filled(parted, (file, line))
+    if ASKS_RANK.search(chosen) and is_read_otherwise(parted):
+        held, chosen = "", ""  # it is what one rank does for all, such as to write the files
     shown = re.findall(r"`([^`]+)`", held)[-1:]
     held = "" if not chosen and any(each in origin for each in shown) else held
     has_reason = bool(chosen or before)

@@ -351,6 +351,8 @@ class _Search:
                     continue
                 if at < agreed or not self._has_run(script, at):
                     continue
+                if isinstance(node, ast.Name) and _is_of_other(script, at, node.id, line):
+                    continue
                 if not self._is_later(script, at):
                     self._found.setdefault((script.file, at), (script, value))
                     if value is not None:
@@ -693,6 +695,15 @@ def _is_local(where: ast.AST, name: str) -> bool:
         or (isinstance(each, ast.arg) and each.arg == name)
         for each in ast.walk(where)
     )
+
+
+def _is_of_other(script: Script, at: int, name: str, line: int) -> bool:
+    """Whether a line sets a name that a function has for itself, which another line is not in."""
+    scope = script.scope(at)
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) or _is_within(scope, line):
+        return False
+    shared = (each for each in ast.walk(scope) if isinstance(each, ast.Global))
+    return _is_local(scope, name) and not any(name in each.names for each in shared)
 
 
 #: what deals rows so that each rank has as many as the others

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
+    ASKS_RANK,
     DecidedParting,
     Reason,
     count_turns,
@@ -32,7 +33,6 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.notes.assignment import CHANGING, RETURNS, SETTER
 from torch_scenarios.record.evidence.notes.value_text import HOLDS
-from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.script import (
     Script,
     list_targets,
@@ -77,17 +77,8 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
 
     None too where `words`, which say why ranks part, name that line.
     """
-    unlike = _leave_out_places(list_unlike(parted))
-    if not unlike:
-        return None
     apart = parted.tallies(whole=True)
-    needed, sides = _list_needed(parted, apart), _list_sides(parted)
-    leading = [
-        each
-        for each in unlike
-        if _last_name(each.name) in needed or SETTER.fullmatch(each.name)
-        if not _is_of_main(each) and _divides(each, sides)
-    ]
+    leading = _list_leading(parted, apart)
     if all(ASKS_RANK.search(each.place.text) for each in leading):
         return None  # what each rank has by its number is as it should be
     shown: list[UnlikeValue] = []
@@ -114,6 +105,34 @@ def find_unlike(parted: DecidedParting, words: str) -> Reason | None:
         f"look first at `{shown[0].name}` ({at}), which is not the same on all ranks from there on"
     )
     return Clause(f"values differ before: {'; then '.join(lines)}"), fix
+
+
+def is_read_otherwise(parted: DecidedParting) -> bool:
+    """Whether what first differs and leads to where ranks part is set in one line, by all ranks.
+
+    It is read there, from a file of each rank's own or its environment: no `if` of some ranks sets
+    it, whatever one rank alone does for all before.
+    """
+    apart = parted.tallies(whole=True)
+    for first in _list_leading(parted, apart)[:1]:
+        places = {*first.places.values()}
+        is_whole = {*first.places} == {*parted.ranks} and not first.is_alone
+        return is_whole and len(places) == 1 and _find_under(first, apart) is None
+    return False
+
+
+def _list_leading(parted: DecidedParting, apart: Collection[Decision]) -> list[UnlikeValue]:
+    """Return the unlike values that lead to where ranks part, in the order in which they did."""
+    unlike = _leave_out_places(list_unlike(parted))
+    if not unlike:
+        return []
+    needed, sides = _list_needed(parted, apart), _list_sides(parted)
+    return [
+        each
+        for each in unlike
+        if _last_name(each.name) in needed or SETTER.fullmatch(each.name)
+        if not _is_of_main(each) and _divides(each, sides)
+    ]
 
 
 def _find_under(found: UnlikeValue, apart: Collection[Decision]) -> Decision | None:
