@@ -36,7 +36,7 @@ ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unus
 OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
     *("counts_in_the_store", "counts_the_files", "lock_of_an_extension", "worker_waits_for_a_lock"),
-    *("prefix_of_own", "key_in_another_form"),
+    *("prefix_of_own", "key_in_another_form", "key_of_another_count"),
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
     *("task_waits_for_its_pool", "key_of_an_empty_shard"),
     *("locks_in_two_orders", "thread_that_announces_dies", "producer_returns_early"),

@@ -227,6 +227,7 @@ def explain_key(
         if each.what == "sets"
     }
     found: dict[tuple[str, str, str], list[int]] = {}
+    awaited: dict[str, FileChange] = {}
     for rank in ranks:
         record = records[rank]
         last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
@@ -244,6 +245,7 @@ def explain_key(
         if last is not None and is_last and last.path not in known:
             file = last.place.frames[0][0] if last.place.frames else ""
             found.setdefault((last.path, last.place.short(folder), file), []).append(rank)
+            awaited[last.path] = last
     shown = []
     for (key, where, file), who in found.items():
         verb = "waits" if len(who) == 1 else "wait"
@@ -267,12 +269,85 @@ def explain_key(
                 f"{FORM_DIFFERS}, where it is set ({setting}) and where it is asked for ({where}): "
                 "by one function that both call."
             )
+        elif (numbered := _tell_numbers(awaited[key], records, folder)) is not None:
+            words, fix = f"{words}; {numbered[0]}", numbered[1]
         elif any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
             words += _tell_prefix(file, folder)
             fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
             fix += "are made (`PrefixStore`)."
         shown += [words, f"fix: {fix}"]
     return shown
+
+
+#: what is said where a key has one number where it is set, and another one where it is asked for
+NUMBER_DIFFERS = "number the key alike"
+
+
+def _tell_numbers(
+    awaited: FileChange, records: Mapping[int, RankRecord], folder: str
+) -> tuple[str, str] | None:
+    """Return by what a key is numbered that a rank asks for, and by what others set it; or None."""
+    asked = _find_number(awaited, folder)
+    for record in records.values():
+        for each in record.changes if asked is not None else ():
+            is_alike = _DIGITS.sub("0", each.path) == _DIGITS.sub("0", awaited.path)
+            given = _find_number(each, folder) if each.what == "sets" and is_alike else None
+            if given is not None and asked is not None and asked[0] != given[0]:
+                words = f"it is asked for by `{asked[0]}` ({asked[1]}), "
+                words += f"and set by `{given[0]}` ({given[1]})"
+                fix = f"{NUMBER_DIFFERS}, where it is set and where it is asked for: by "
+                fix += f"`{given[0]}` or `{asked[0]}` in both."
+                return words, fix
+    return None
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+def _find_number(change: FileChange, folder: str) -> tuple[str, str] | None:
+    """Return the name or attribute that a key is made of at last, and its place; or None.
+
+    It is that which is passed to the function that asks for the key, or sets it, from outside.
+    """
+    for file, line, _ in change.place.frames:
+        source = script_at(file)
+        calls = source.calls(line) if source is not None else []
+        value: ast.expr | None = next((each.args[0] for each in calls if each.args), None)
+        value = _find_last_part(source, value, line) if source is not None else None
+        if source is None or not isinstance(value, ast.Name | ast.Attribute):
+            return None
+        scope = source.scope(line)
+        given = [each.arg for each in scope.args.args] if isinstance(scope, ast.FunctionDef) else []
+        if not isinstance(value, ast.Name) or value.id not in given:
+            return ast.unparse(value), source.place(line, folder)
+    return None
+
+
+def _find_last_part(source: Script, value: ast.expr | None, line: int) -> ast.expr | None:
+    """Return what a key is made of at last: of a call what it is given, of a name what sets it."""
+    known: set[int] = set()
+    while value is not None and id(value) not in known:
+        known.add(id(value))
+        parts: list[ast.expr] = []
+        if isinstance(value, ast.Call):
+            parts = value.args
+        elif isinstance(value, ast.List):
+            parts = value.elts
+        elif isinstance(value, ast.JoinedStr):
+            shown = value.values[::-1]
+            parts = [each.value for each in shown if isinstance(each, ast.FormattedValue)]
+        elif isinstance(value, ast.Name):
+            at = source.assignment(value, line)
+            parts = source.values(at)[:1] if at else []
+            if any(isinstance(each, ast.ListComp) for each in parts):
+                return None  # keys of several numbers
+            parts = [each for each in parts if isinstance(each, ast.Call | ast.JoinedStr)]
+            if not parts:
+                return value
+        else:
+            return value
+        value = parts[0] if parts else None
+    return value
 
 
 #: what is said where a rank asks for a key, and another has set it in another form

@@ -19,7 +19,12 @@ from pathlib import PurePath
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
-from torch_scenarios.record.evidence.files import FORM_DIFFERS, PREFIX_DIFFERS, explain_key
+from torch_scenarios.record.evidence.files import (
+    FORM_DIFFERS,
+    NUMBER_DIFFERS,
+    PREFIX_DIFFERS,
+    explain_key,
+)
 from torch_scenarios.record.evidence.process import ALONE, ENDED, FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.counted_key import explain_counted_key
 from torch_scenarios.record.evidence.reasons.listed_files import LISTS
@@ -224,7 +229,7 @@ def explain_idle(
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or _explain_keys(records, stacks, folder)
     is_set = any(  # by a rank, under its own prefix or in another form
-        why in each for each in keys for why in (PREFIX_DIFFERS, FORM_DIFFERS)
+        why in each for each in keys for why in (PREFIX_DIFFERS, FORM_DIFFERS, NUMBER_DIFFERS)
     )
     is_own = bool(keys) and not is_set and _is_of_each_rank(keys[0])
     if is_own and (skipped := explain_skipped_key(records, folder)):
