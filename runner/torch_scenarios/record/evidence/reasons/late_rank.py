@@ -59,10 +59,19 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
                 fake = records[early].about.get("mode") == "fake"
                 if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
                     found = _report_late_rank(entered, early, late, after_s, timeout_s, folder)
-                    before = {rank: own[at - 1] for rank, own in calls.items() if at}
+                    before = {
+                        rank: last
+                        for rank, call in entered.items()
+                        for last in _list_before(records[rank], call)[-1:]
+                    }
                     parting = Parting(group=group, at=at, calls=entered, before=before)
                     return _add_delay(found, DecidedParting(parting, records, folder), late)
     return _find_absent(records, folder)
+
+
+def _list_before(record: RankRecord, call: RecordedCall) -> list[RecordedCall]:
+    """Return the calls of a rank before one of them, of whatever group."""
+    return record.calls[: record.calls.index(call)]
 
 
 def _find_absent(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
@@ -81,7 +90,7 @@ def _find_absent(records: Mapping[int, RankRecord], folder: str) -> Finding | No
         first, late = entered[early], absent[-1]
         if limit_s is None:
             continue
-        before = {rank: own[-1] for rank, own in calls.items() if rank not in entered}
+        before = {rank: last for rank in absent for last in records[rank].calls[-1:]}
         parting = Parting(
             group=group, at=most - 1, calls=entered, before=before, missing=tuple(absent)
         )
@@ -191,7 +200,8 @@ def _tell_between(
             }
         )
         of_rank = [at for at in lines if source.asks_rank(at) and not source.keeps_rank(at)]
-        chosen = of_rank if len(of_rank) == 1 else lines
+        own = [at for at in lines if any(map(any, map(source.functions, source.called(at))))]
+        chosen = next((each for each in (of_rank, own) if len(each) == 1), lines)
         if len(chosen) == 1:
             where, at = (source.place(each, folder) for each in (since, chosen[0]))
             return [
