@@ -670,7 +670,7 @@ def _list_before_branches(parted: DecidedParting) -> Iterator[Reason | None]:
     yield find_registered(parted)
     yield find_callback(parted)
     yield find_other_count(parted)
-    yield find_roles(parted)
+    yield find_roles(parted, leaving_out=True)
     yield find_made_alone(parted)
     yield find_set(parted)
     yield find_flag(parted)
@@ -690,6 +690,7 @@ def _list_branches(parted: DecidedParting, always: Tallies) -> Iterator[Reason |
     near = {} if is_left_earlier(parted, loop) else now
     yield find_condition(parted, near, by_all=True)
     yield find_override(parted)
+    yield find_roles(parted)
     yield find_shortcut(parted, by_all=True, is_first=True)
     yield find_way_out(parted, now, None, has_returned=False)
     yield find_shortcut(parted, by_all=True)

@@ -359,7 +359,7 @@ def _tell_registered(
     return Clause(words), fix
 
 
-def find_roles(parted: DecidedParting) -> Reason | None:
+def find_roles(parted: DecidedParting, *, leaving_out: bool = False) -> Reason | None:
     """Return the loops from which ranks of other roles take what they pass to one operation.
 
     Each side makes the call in a loop of its own, and never comes to that of the other::
@@ -367,7 +367,7 @@ def find_roles(parted: DecidedParting) -> Reason | None:
         rank 0   for p in module.parameters():             broadcast(p)
         rank 1   for t in module.state_dict().values():    broadcast(t)
 
-    What one side leaves out of its loop is told with its `if`.
+    What one side leaves out of its loop is shown with its `if`; `leaving_out` asks for those alone.
     """
     sides = parted.parting.sides
     calls = parted.parting.calls.values()
@@ -390,7 +390,7 @@ def find_roles(parted: DecidedParting) -> Reason | None:
             leave = "leaves" if len(ranks) == 1 else "leave"
             at = parted.place(decision)
             left.append(f"{ranks_text(ranks)} {leave} out items by `{decision.text}` ({at})")
-    if found[0][1] is found[1][1]:
+    if found[0][1] is found[1][1] or (leaving_out and not left):
         return None
     shown = [f"{who} `{src.text(node.lineno)}` ({at})" for who, node, at, src in found]
     words = "; ".join([*shown, *left])
