@@ -767,7 +767,7 @@ class Script:
             if not isinstance(node, ast.If) or node.test.lineno != line:
                 continue
             for name, part in (("body", node.body), ("orelse", node.orelse)):
-                for each in part:
+                for each in _list_run(part):
                     word = _jump_word(each)
                     if word:
                         return name, word, each.lineno
@@ -814,7 +814,7 @@ class Script:
             for node in ast.walk(self.scope(line))
             if isinstance(node, ast.If)
             and end_of(node) < line
-            and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
+            and isinstance([*_list_run(node.body)][-1], _JUMPS)
         ]
         return max(found, key=lambda each: each.lineno, default=None)
 
@@ -932,6 +932,14 @@ def _reorders(call: ast.Call, text: str) -> bool:
     name = name_of(call.func)
     of = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return name in _REORDERING and text in (of, *map(ast.unparse, call.args[:1]))
+
+
+def _list_run(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements that run one after another, those under a `with` too."""
+    for each in block:
+        yield each
+        if isinstance(each, ast.With | ast.AsyncWith):
+            yield from _list_run(each.body)
 
 
 def _jump_word(node: ast.stmt) -> str:
