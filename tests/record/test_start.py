@@ -20,6 +20,7 @@ from torch_scenarios.record.evidence.claim import (
     OWNER,
     claim_of,
     comes_from_parent,
+    has_other_port,
     is_own,
     rank_joined,
     release_programs,
@@ -542,6 +543,52 @@ def test_a_place_that_a_spawned_rank_is_passed_is_its_parents(
     said = {"method": "env" if port > 0 else "file", "address": address, "port": port}
     assert comes_from_parent(said, given)
     assert not comes_from_parent(said, [2, 0.5, None, "gloo", {"lr": 3}])
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "is_other"),
+    [
+        ([2, 41000], [0, 40900], True),
+        ([{"MASTER_PORT": "41000"}], [{"MASTER_PORT": "40900"}], True),
+        ([("tcp://localhost:41000",)], [("tcp://localhost:40900",)], True),
+        ([2, 41000], [0, 41000], False),
+        ([2, 41000, 41002], [0, 41000, 41001], False),
+        ([2, 41001, 41000], [0, 41000, 41000], False),
+        ([{"MASTER_PORT": "41000"}], [{"RANK": "0"}], False),
+        ([41000], [None], False),
+    ],
+)
+def test_a_port_that_the_first_rank_is_not_passed_is_another_place(
+    given: list[object], first: list[object], *, is_other: bool
+) -> None:
+    said = {"method": "env", "address": "localhost", "port": 41000}
+    assert has_other_port(said, given, first) == is_other
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("port", ["port", "port + (rank == 2)"])
+def test_fake_ranks_whose_parent_gives_one_another_port_never_meet(
+    tmp_path: Path, port: str
+) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import os, random, torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def work(environment):\n"
+        "    os.environ.update(environment)\n"
+        "    dist.init_process_group('gloo')\n"
+        "    dist.barrier()\n"
+        "port = random.randrange(30000, 60000)\n"
+        "for rank in range(3):\n"
+        "    own = {'MASTER_ADDR': 'localhost', 'RANK': str(rank), 'WORLD_SIZE': '3'}\n"
+        f"    own['MASTER_PORT'] = str({port})\n"
+        "    mp.Process(target=work, args=(own,)).start()\n"
+    )
+    command = ["record", "--fake", "-n", "3", "-o", str(tmp_path / "out"), "--", str(script)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == (1 if "rank" in port else 0), done.output
+    assert ("rank 2 meets at a port that their parent gives rank 2 alone" in done.output) == (
+        "rank" in port
+    )
 
 
 @pytest.mark.torch

@@ -701,7 +701,10 @@ class Spawner:
             if self._is_own() or not _joins(target):
                 start(process)
                 return
+            given = (process._args, process._kwargs) if hasattr(process, "_args") else (process,)
             at, self._started = self._started, self._started + 1
+            if at == 0:
+                self._recorder.given_first = given
             if at >= self._world:
                 self._refuse(f"more than {self._world}", at + 1)
             process._popen = _EndedProcess(self._wait)
@@ -709,9 +712,6 @@ class Spawner:
             if at == self._rank:
                 if self._dist.is_initialized():
                     self._dist.destroy_process_group()
-                given = (
-                    (process._args, process._kwargs) if hasattr(process, "_args") else (process,)
-                )
                 self._call(process.run, target, given)
 
         BaseProcess.start = begin  # type: ignore[method-assign, assignment]

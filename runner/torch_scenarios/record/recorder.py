@@ -509,6 +509,8 @@ class Recorder:
         self.prefixes = side_effect.StorePrefixes(self.dist, is_foreign)
         #: what a spawned fake rank is passed, from which it may know where ranks meet
         self.given: Sequence[Any] = ()
+        #: and what its parent passed to the first of them
+        self.given_first: Sequence[Any] = ()
         self._libraries: list[Any] = []
         leave_untraced(sys.modules[__name__], tensor_names)
         self._install()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -116,6 +117,28 @@ def comes_from_parent(claim: Mapping[str, Any], given: Sequence[Any]) -> bool:
         return not is_plain or tells(held, depth - 1)
 
     return any(tells(each, _DEPTH) for each in given)
+
+
+def has_other_port(claim: Mapping[str, Any], given: Sequence[Any], first: Sequence[Any]) -> bool:
+    """Whether a spawned rank is passed another port than the first one, at the same place.
+
+    `given` and `first` are the arguments of both, of one parent: `work({"MASTER_PORT": "29500"})`.
+    """
+    port = int(claim.get("port", -1))
+
+    def differs(mine: Any, other: Any, depth: int) -> bool:
+        if type(mine) is not type(other) or depth < 0:
+            return False
+        if isinstance(mine, Mapping):
+            return any(differs(mine[key], other[key], depth - 1) for key in mine if key in other)
+        if isinstance(mine, list | tuple):
+            return any(differs(*each, depth - 1) for each in zip(mine, other, strict=False))
+        if isinstance(mine, int | str) and not isinstance(mine, bool):
+            ports = [re.findall(r"\d{4,5}", str(each)) for each in (mine, other)]
+            return str(port) in ports[0] and bool(ports[1]) and str(port) not in ports[1]
+        return False
+
+    return port > 0 and differs([*given], [*first], _DEPTH)
 
 
 def make_environment(folder: str | os.PathLike[str], python_path: str) -> dict[str, str]:
@@ -244,6 +267,8 @@ def watch_claims(
         if recorder.is_spawned and comes_from_parent(claim, recorder.given):
             # each fake rank runs its parent, which chooses one place for all of them
             claim |= {"method": "spawn", "address": "the place that their parent chooses"}
+            if has_other_port(claim, recorder.given, recorder.given_first):
+                claim["address"] = f"a port that their parent gives rank {claim['rank']} alone"
         examine(claim)
         recorder.claim = claim
         try:

@@ -248,7 +248,7 @@ def _looks_elsewhere(start: JobStart) -> Finding | None:
         "the ranks look for each other at different places, and never meet",
         clauses,
         "give every rank the same MASTER_ADDR and MASTER_PORT (or `init_method`), those of rank 0."
-        if any(each.method in {"env", "tcp"} for each in claims)
+        if any(each.method in {"env", "tcp"} or each.port > 0 for each in claims)
         else "give every rank the same `init_method`: one path that all of them see.",
     )
 
