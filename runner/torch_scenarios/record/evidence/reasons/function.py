@@ -21,6 +21,8 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: how many callers lead from the line that registers a function to a condition of it
 MOST_CALLERS = 3
+#: sides that make one call in loops of their own
+MOST_ROLES = 4
 
 
 def find_coroutine(parted: DecidedParting) -> Reason | None:
@@ -371,7 +373,7 @@ def find_roles(parted: DecidedParting, *, leaving_out: bool = False) -> Reason |
     """
     sides = parted.parting.sides
     calls = parted.parting.calls.values()
-    if len(sides) != 2 or parted.parting.missing:
+    if not 2 <= len(sides) <= MOST_ROLES or parted.parting.missing:
         return None
     if len({each.operation for each in calls if isinstance(each, RecordedCall)}) > 1:
         return None
@@ -390,14 +392,16 @@ def find_roles(parted: DecidedParting, *, leaving_out: bool = False) -> Reason |
             leave = "leaves" if len(ranks) == 1 else "leave"
             at = parted.place(decision)
             left.append(f"{ranks_text(ranks)} {leave} out items by `{decision.text}` ({at})")
-    if found[0][1] is found[1][1] or (leaving_out and not left):
+    if len({id(node) for _, node, *_ in found}) < len(found) or (leaving_out and not left):
         return None
     shown = [f"{who} `{src.text(node.lineno)}` ({at})" for who, node, at, src in found]
     words = "; ".join([*shown, *left])
+    *places, last = (at for *_, at, _ in found)
+    which = "both" if len(found) == 2 else "all"
+    alike = f"; or let {which} leave out what {left[0].partition(' by ')[2]} does" if left else ""
     fix = (
-        f"let both loops ({found[0][2]} and {found[1][2]}) go over the same tensors in the same "
-        "order: as many, and each of the same shape and dtype"
-        + (f"; what {left[0].partition(' out items by ')[2]} leaves out, both do" if left else "")
+        f"let {which} loops ({', '.join(places)} and {last}) go over the same tensors in the same "
+        f"order: as many, and each of the same shape and dtype{alike}"
     )
     return Clause(words), f"{fix}."
 
