@@ -577,7 +577,7 @@ class _Reader:
         self.problems.append(Problem(code="bad_topology", message=message, mark=mark, hint=hint))
 
     def whole(self, tree: Any) -> Topology | None:
-        """Return the topology that a file describes; None where it is none. Problems are noted."""
+        """Return the topology that a file describes, or None; what is wrong with it is noted."""
         if not isinstance(tree, Node):
             self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
             return None

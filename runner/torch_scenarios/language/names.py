@@ -109,7 +109,7 @@ def is_name(text: str) -> bool:
 
 
 def is_text(key: Node, problems: Problems, *, of: str) -> TypeGuard[Scalar]:
-    """Whether a key is a text, as each name is; where it is none, that is noted.
+    """Whether a key is a text, as each name is; what is no text is noted.
 
     `of` says what is called so: "a variable", "a group".
     """

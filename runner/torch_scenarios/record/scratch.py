@@ -98,7 +98,7 @@ class Scratch:
         """Return the whole path of a file that is kept aside; None of any other.
 
         A path of a copy, as a script finds it in an error or by `os.path.realpath`, is that of its
-        file. An empty path, as of a variable that is not set, is no file's: not the folder's.
+        file. An empty path, as of a variable that is not set, names nothing, and not the folder.
         """
         if isinstance(path, int) or path in {"", b""}:
             return None

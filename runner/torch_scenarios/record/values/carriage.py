@@ -249,7 +249,7 @@ class Carriage:
     def _see_before(
         self, number: int, name: str, group: Any, args: Any, frame: Any, *, is_awaited: bool
     ) -> Any:
-        """Return what a collective carries before it changes that; None where it is no concern.
+        """Return what a collective carries before it changes that; None where none is compared.
 
         Calls that torch makes by itself are left out, as are those without values.
         """

@@ -847,7 +847,7 @@ def _make_finding(
 ) -> ValueFinding:
     """Return the finding that a gradient depends on how rows are dealt to the ranks.
 
-    `cause` is the first module that mixes rows; without one the loss is no mean of all rows.
+    `cause` is the first module that mixes rows; without one the loss is not the mean of all rows.
     """
     changed = (
         f"the gradient of `{change.name}` changes by {change.off:.2g} of its largest element when "

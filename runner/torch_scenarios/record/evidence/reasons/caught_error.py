@@ -105,6 +105,10 @@ def _tell_left_manager(
     return None
 
 
+#: decorators that make a context manager of a generator
+_MANAGERS = frozenset({"contextmanager"})
+
+
 def _find_open_yield(function: ast.FunctionDef) -> int:
     """Return the line of a context manager's `yield` that statements follow in no `finally`."""
     if not any(name_of(each) in _MANAGERS for each in function.decorator_list):
@@ -114,10 +118,6 @@ def _find_open_yield(function: ast.FunctionDef) -> int:
         if is_yield and function.body[at + 1 :]:
             return node.lineno
     return 0
-
-
-#: decorators that make a context manager of a generator
-_MANAGERS = frozenset({"contextmanager"})
 
 
 def _is_in(parted: DecidedParting, file: str, function: ast.FunctionDef) -> bool:

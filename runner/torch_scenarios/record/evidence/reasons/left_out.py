@@ -85,7 +85,7 @@ def _list_unseen(
 ) -> list[tuple[Script, int]]:
     """Return each `if` by which a generator may leave out items, where no rank has come to it.
 
-    A loader's worker runs it, which is a process of its own: what it decides is in no record.
+    A loader's worker runs it, in another process: what it decides is in no record.
     """
     seen = {(each.file, each.line) for each in parted.tallies(whole=True, alike=True)}
     return [

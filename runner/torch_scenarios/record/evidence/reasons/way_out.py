@@ -104,7 +104,7 @@ def find_way_out(
 def _is_decided_later(tallies: Tallies, decision: Decision, source: Script) -> bool:
     """Whether some ranks alone go into an `if` of the same function behind a way out of it.
 
-    All ranks take the way out at times, and what comes of that is decided there::
+    All ranks take the way out at times, and the `if` decides what follows from that::
 
         if value < self.best:
             return                    rank 0 three times, rank 1 twice

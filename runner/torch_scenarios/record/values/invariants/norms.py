@@ -58,7 +58,7 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
-    """Yield the finding that each rank clips by the norm of its own part of the gradients.
+    """Yield the finding that each rank clips by the norm of the gradients that it holds.
 
     No norm is judged that torch has computed over all shards, that is not finite, or that clips
     nothing.
