@@ -24,7 +24,7 @@ KINDS = {
     "batches": ("rank 0 4 times, rank 1 3 times", "with Join([model]):"),
     "branch": ('rank 0 alone goes into `if kind == "branch" and rank == 0', "move them out of"),
     "error": ("in `except OSError` (parts.py:", "let no error be caught"),
-    "way_out": ("rank 1 alone takes the `return`", "on all ranks or on none"),
+    "way_out": ("rank 1 alone takes the `return`", "let every rank come to parts.py:"),
     "late": ("whose timeout is 2 s", "give the group a longer `timeout=`"),
 }
 
