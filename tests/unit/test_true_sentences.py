@@ -161,8 +161,8 @@ def test_a_rank_outside_of_a_group_is_said_with_what_its_number_means(
 ) -> None:
     text = "world_size: 4\ngroups: {even: [0, 2]}\ntensors: {x: [1]}\n"
     found = " ".join(checked(tmp_path, f"{text}steps:\n  - {step}\n    ranks: 0\n").split())
-    assert f"{role} 1 is not in group even, which has of the world the ranks 0, 2" in found
-    assert f"`{role}` is a rank of the world, `group_{role}` a rank inside of the group" in found
+    assert f"{role} 1 is not in group even, which has the global ranks 0, 2" in found
+    assert f"`{role}` is a global rank, `group_{role}` a rank within the group" in found
 
 
 class OfTorch:

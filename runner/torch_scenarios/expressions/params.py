@@ -18,7 +18,7 @@ KINDS = {
     "tensor": "a tensor: the name of one, a view of one (`x[0:2]`), an expression or data",
     "tensors": "a list of tensors: the name of one, an expression that yields one, or a YAML list",
     "tensor_lists": "a list of lists of tensors",
-    "rank": "an integer: a rank of the world",
+    "rank": "an integer: a global rank",
     "group_rank": "an integer: a rank inside the group",
     "group": "the name of a process group; the world if left out",
     "reduce_op": "sum avg product min max band bor bxor, or {premul_sum: factor}",
@@ -26,7 +26,7 @@ KINDS = {
     "tag": "a non-negative integer that tells messages between the same two ranks apart",
     "flag": "true or false",
     "seconds": "a duration such as 1.5s, 200ms or 2min, or an expression in seconds",
-    "ranks": "a list of world ranks, or an expression that yields one",
+    "ranks": "a list of global ranks, or an expression that yields one",
     "objects": "a list of plain values: the name of one in `objects:`, or YAML data",
     "object": "one plain value: the name of one in `objects:`, or YAML data",
     "handles": "the name of a work handle (`up`, `up[t]`), or a list of them",
@@ -145,7 +145,7 @@ TAG = Param(
 def root(role: str, description: str) -> tuple[Param, Param]:
     """Declare a root in both of torch's spellings: `src` and `group_src`, `dst` and `group_dst`."""
     return (
-        Param(name=role, kind="rank", description=f"{description} A rank of the world."),
+        Param(name=role, kind="rank", description=f"{description} A global rank."),
         Param(
             name=f"group_{role}",
             kind="group_rank",

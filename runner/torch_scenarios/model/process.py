@@ -173,7 +173,7 @@ class Membership(TypedEvaluator):
         return self.group(name).size if name in self.groups else 0
 
     def group_ranks(self, name: str) -> list[int]:
-        """Return `group_ranks(name)`: world ranks in group order; empty outside."""
+        """Return `group_ranks(name)`: global ranks in group order; empty outside."""
         self._require_alive(name)
         return list(self.groups[name].ranks) if name in self.groups else []
 

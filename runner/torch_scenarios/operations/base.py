@@ -42,7 +42,7 @@ from torch_scenarios.vocabulary import WORLD
 
 
 class Group(Marked, frozen=True, kw_only=True):
-    """One process group. `ranks` are world ranks; their order is that of the group ranks.
+    """One process group. `ranks` are global ranks; their order is that of the group ranks.
 
     `key` is unique in a scenario (`even`, `pair#1`, `mesh.dp#0`); `name` is what an author writes.
 
@@ -823,8 +823,8 @@ def name_outsider(entry: Entry, role: str, rank: int) -> str:
         return f"{role} {rank} is not a rank of the world, which has {entry.size} ranks"
     ranks = short(", ".join(map(str, entry.group.ranks)))
     return (
-        f"{role} {rank} is not in group {entry.group.name}, which has of the world the ranks "
-        f"{ranks}: `{role}` is a rank of the world, `group_{role}` a rank inside of the group"
+        f"{role} {rank} is not in group {entry.group.name}, which has the global ranks {ranks}: "
+        f"`{role}` is a global rank, `group_{role}` a rank within the group"
     )
 
 

@@ -30,7 +30,7 @@ FIELDS = (
         description="Which of the two it is.",
     ),
     tensor("tensor", "What is sent, or where the message is stored."),
-    Param(name="peer", kind="rank", description="The other side. A rank of the world."),
+    Param(name="peer", kind="rank", description="The other side. A global rank."),
     GROUP,
     TAG,
     Param(

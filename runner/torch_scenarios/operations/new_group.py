@@ -26,7 +26,7 @@ class NewGroup(GroupCreation):
             name="group_ranks",
             kind="ranks",
             aliases=("ranks",),
-            description="The members, as ranks of the world; all of it if left out.",
+            description="The members, as global ranks; all of the world if left out.",
         ),
         TIMEOUT,
         Param(name="backend", kind="text", description="Another backend than the world's."),

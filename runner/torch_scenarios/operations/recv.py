@@ -38,7 +38,7 @@ steps:
 """
 
     def label(self, entry: Entry) -> str:
-        """`recv from 1`, in world ranks, or `recv from anyone`."""
+        """`recv from 1`, in global ranks, or `recv from anyone`."""
         return f"{self.name} from {name_peer(peer_of(entry, 'src'))}"
 
     def refuse(self, entry: Entry) -> Refusal | None:

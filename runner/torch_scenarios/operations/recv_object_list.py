@@ -41,7 +41,7 @@ steps:
 """
 
     def label(self, entry: Entry) -> str:
-        """`recv_object_list from 1`, in world ranks."""
+        """`recv_object_list from 1`, in global ranks."""
         return f"{self.name} from {name_peer(peer_of(entry, 'src'))}"
 
     def looks_up(self, entry: Entry) -> bool:

@@ -88,7 +88,7 @@ def refuse_peer(
 def police_peer(dist: ModuleType, arguments: dict[str, Any], role: str) -> None:
     """Raise ValueError for a peer that the group has not, before torch is called.
 
-    torch looks only at world ranks in a subgroup; for any other it dies of SIGSEGV on Gloo, or
+    torch looks only at global ranks in a subgroup; for any other it dies of SIGSEGV on Gloo, or
     waits in the store for a rank that never comes (measured on 2.13).
     """
     group = arguments.get("group")
@@ -133,7 +133,7 @@ steps:
 """
 
     def label(self, entry: Entry) -> str:
-        """`send to 1`, in world ranks."""
+        """`send to 1`, in global ranks."""
         return f"{self.name} to {peer_of(entry, 'dst')}"
 
     def refuse(self, entry: Entry) -> Refusal | None:

@@ -35,7 +35,7 @@ steps:
 """
 
     def label(self, entry: Entry) -> str:
-        """`send_object_list to 1`, in world ranks."""
+        """`send_object_list to 1`, in global ranks."""
         return f"{self.name} to {peer_of(entry, 'dst')}"
 
     def looks_up(self, entry: Entry) -> bool:

@@ -989,7 +989,7 @@ def _fix_rank(record: RankRecord, folder: str, also: Sequence[RankRecord]) -> st
     name = "src" if _FROM_ONE.search(text) else "dst"
     name = named[1] if named is not None and named[1] != "global_rank" else name
     inside = f"group_{name}"
-    fix = f"`{name}` is a rank of the world, also where a group is passed"
+    fix = f"`{name}` is a global rank, also where a group is passed"
     at = int(refused[1])
     groups = set.intersection(
         *({members for _, members, _ in each.groups.values() if at not in members} for each in also)

@@ -240,7 +240,7 @@ class RecordedCall(Struct, kw_only=True):
     """One call that communicates, as a rank made it.
 
     `operation` is torch's public name, `group` the ranks of its group in order. `peer` and `root`
-    are world ranks; None where the call has no peer, and for a receive from anyone. `completes`
+    are global ranks; None where the call has no peer, and for a receive from anyone. `completes`
     says that the call itself, or the wait right after it, is complete when it returns.
     """
 

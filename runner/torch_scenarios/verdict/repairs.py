@@ -162,7 +162,7 @@ def _repair_group_rank(case: Case, step: Step, root: Span, name: str, rank: int)
     edit = next((each for each in named if each is not None), None)
     if edit is None:
         return None
-    title = f"write `{said}: {rank}`, which is rank {members[rank]} of the world"
+    title = f"write `{said}: {rank}`, which is global rank {members[rank]}"
     return Repair(title=title, source=source, edits=(edit,))
 
 

@@ -290,7 +290,7 @@ class MessageEvaluator:
         inside: int | Lanes | None,
         active: ActiveRanks,
     ) -> NDArray[np.int64] | None:
-        """Return the peers in world ranks `[L]`; None where torch refuses one, or none is given.
+        """Return the peers in global ranks `[L]`; None where torch refuses one, or none is given.
 
         `world` is what the call gives as a world rank (`dst`), `inside` what it gives as a rank of
         its group (`group_dst`); one of the two must be there. With the groups [0, 2] and [1, 3],
@@ -324,7 +324,7 @@ class MessageEvaluator:
     def _world_ranks(
         self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return world ranks for ranks inside of each rank's own group; -1 for none.
+        """Return global ranks for ranks inside of each rank's own group; -1 for none.
 
         The table has a row for each group of the name, and a last column of -1 to which all numbers
         go that are outside of a group, the negative ones included: NumPy would count these from the

@@ -1,7 +1,7 @@
-"""Two pipelines: the number of a stage is passed as a rank of the world.
+"""Two pipelines: the number of a stage is passed as a global rank.
 
 Ranks: 4
-Told: inside of their group of ranks 2, 3, rank 1 is rank 3 of the world
+Told: within their group of ranks 2, 3, rank 1 is global rank 3
 Told: dist.get_global_rank(group, 1)
 """
 

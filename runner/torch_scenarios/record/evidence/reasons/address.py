@@ -1,8 +1,8 @@
-"""A message to a rank of the world whose number is that of another rank inside of a group.
+"""A message to a global rank whose number is that of another rank within a group.
 
 A pipeline of ranks 2 and 3 that counts its stages from 0 sends from stage 0 to stage 1::
 
-    rank 2   dist.send(x, dst=1)     rank 1 of the world never receives it
+    rank 2   dist.send(x, dst=1)     global rank 1 never receives it
     rank 3   dist.recv(x, src=0)     rank 1 and rank 0 of the group (2, 3) are meant: 3 and 2
 """
 
@@ -147,9 +147,9 @@ def _tell_meant(
 ) -> Reason:
     (rank, call), (meant, answer) = here, there
     words = (
-        f"{_tell_message(rank, call, folder)}, and {_tell_message(meant, answer, folder)}: inside "
-        f"of their group of ranks {', '.join(map(str, members))}, rank {call.peer} is rank {meant} "
-        "of the world"
+        f"{_tell_message(rank, call, folder)}, and {_tell_message(meant, answer, folder)}: within "
+        f"their group of ranks {', '.join(map(str, members))}, rank {call.peer} is global rank "
+        f"{meant}"
     )
     if answer.peer != rank:
         words += f", and rank {answer.peer} is rank {rank}"
@@ -159,11 +159,11 @@ def _tell_meant(
     where = short(call.choice_frames, folder)
     group = records[rank].groups[int(call.group_name)][1]
     fix = (
-        f"pass the rank of the world ({where}): `dist.get_global_rank(group, {call.peer})`, or "
+        f"pass the global rank ({where}): `dist.get_global_rank(group, {call.peer})`, or "
         f"`group_{'dst' if call.operation == 'send' else 'src'}=` with the `group` of ranks "
         f"{', '.join(map(str, members))}"
     )
-    fix += "." if group != members else ", which counts inside of it."
+    fix += "." if group != members else ", which counts within it."
     return Clause(words), fix
 
 

@@ -64,7 +64,7 @@ def find_argument(
             if find_hash(source, set_at) is not None:
                 words += f": {HASHES_DIFFER}"
         fix = (
-            f"let `{text}` ({place}) be the same rank of the world on all ranks; "
+            f"let `{text}` ({place}) be the same global rank on all ranks; "
             "`dist.get_global_rank(group, 0)` is the first of a group."
         )
         parted = DecidedParting(parting, records, folder)

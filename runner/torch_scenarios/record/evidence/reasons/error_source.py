@@ -193,7 +193,7 @@ def find_own_peer(frames: Frames, rank: int, folder: str) -> Reason | None:
         words += f": that is {rank}, the rank itself"
         place = short(frames, folder)
         fix = (
-            f"name a rank of the world at {place}: the number that a rank has in a group, or as a "
+            f"name a global rank at {place}: the number that a rank has in a group, or as a "
             "stage, is not it; `dist.get_global_rank(group, number)` gives it, or pass "
             "`group_dst=` or `group_src=` with the group."
         )
