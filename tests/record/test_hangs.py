@@ -41,7 +41,7 @@ OPEN = {
     *("task_waits_for_its_pool", "key_of_an_empty_shard"),
     *("locks_in_two_orders", "thread_that_announces_dies", "producer_returns_early"),
     *("thread_waits_for_a_key", "key_of_some_epochs", "pause_without_resume"),
-    "barrier_of_one_key",
+    *("barrier_of_one_key", "key_under_an_if"),
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -271,7 +271,9 @@ def explain_key(
             )
         elif (numbered := _tell_numbers(awaited[key], records, folder)) is not None:
             words, fix = f"{words}; {numbered[0]}", numbered[1]
-        elif any(each.rpartition("/")[2] == key.rpartition("/")[2] for each in known):
+        elif any(
+            each.rpartition("/")[2] == key.rpartition("/")[2] for each in known
+        ) and not _has_shared_prefix(key, who, records):
             words += _tell_prefix(file, folder)
             fix = f"{PREFIX_DIFFERS}: let one rank choose it, and broadcast it before the stores "
             fix += "are made (`PrefixStore`)."
@@ -361,6 +363,16 @@ def _is_written_alike(one: str, other: str) -> bool:
         for each in (one.lower(), other.lower())
     ]
     return one != other and forms[0] == forms[1] and bool(forms[0])
+
+
+def _has_shared_prefix(key: str, ranks: Collection[int], records: Mapping[int, RankRecord]) -> bool:
+    """Whether one of some ranks, which wait for a key, finds keys of others under its prefix."""
+    return any(
+        each.what == "sets" and each.path.rpartition("/")[0] == key.rpartition("/")[0]
+        for other, record in records.items()
+        if {*ranks} - {other}
+        for each in record.changes
+    )
 
 
 def _tell_prefix(file: str, folder: str) -> str:

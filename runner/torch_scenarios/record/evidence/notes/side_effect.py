@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -42,6 +43,8 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 MOST_DEEDS, MOST_ASKED, MOST_PATH = 256, 512, 400
 #: deeds that are known again without a look at their path; questions that are looked at at all
 MOST_SEEN, MOST_LOOKS = 4096, 10_000
+#: times that one line waits for a key, before which a rank writes what it has decided
+MOST_WAITS = 256
 #: files that are opened to be run, and our own between a script and its store
 _CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/notes/side_effect.py")
 #: where a port is tried before torch takes it
@@ -117,8 +120,8 @@ class SideEffects:
         self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
         #: deeds as they were asked for: what, the path, and the line
         self._seen: set[tuple[str, Any, str, int]] = set()
-        #: lines that have waited for a key of the store
-        self._waited: set[tuple[str, int]] = set()
+        #: how often a line has waited for a key of the store
+        self._waited: Counter[tuple[str, int]] = Counter()
         #: questions that are still looked at
         self._left = MOST_LOOKS
 
@@ -270,10 +273,13 @@ class SideEffects:
         return use_key
 
     def _write_ways(self, frame: Any) -> None:
-        """Write the decisions that led to a line that waits, once: no call may follow."""
+        """Write the decisions that led to a line that waits: no call may follow.
+
+        A line that asks for a key again and again writes them no more.
+        """
         at = (frame.f_code.co_filename, frame.f_lineno)
-        if at not in self._waited:
-            self._waited.add(at)
+        self._waited[at] += 1
+        if self._waited[at] <= MOST_WAITS:
             self._recorder.write_decisions()
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
