@@ -563,3 +563,93 @@ def test_a_script_that_another_program_runs_has_its_if(tmp_path: Path, *, is_wro
     assert done.returncode == is_wrong, done.stdout
     words = "rank 0 alone goes into `if due and epoch < 2` (train.py:14), where due = True"
     assert (words in done.stdout) is is_wrong, done.stdout
+
+
+#: starts two programs, each of which joins the job with what its environment says
+STARTS = """\
+import os, subprocess, sys
+from config import STEPS
+def main():
+    jobs = []
+    for local in range(2):
+        env = dict(os.environ, LOCAL_ID=str(local), MASTER_PORT="29417", LANES=str(2 // STEPS))
+        jobs.append(subprocess.Popen(COMMAND, env=env))
+    while any(job.poll() is None for job in jobs):
+        pass
+    sys.exit(max(job.wait() for job in jobs))
+if __name__ == "__main__":
+    main()
+"""
+JOINS = """\
+import os, sys
+import torch, torch.distributed as dist
+from config import STEPS
+def begin():
+    own = int(os.environ["LOCAL_ID"])
+    lanes = int(os.environ.get("LANES_PER_NODE", "1"))
+    rank = own * lanes if WRONG else own
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+def main(steps):
+    begin()
+    assert dist.get_rank() == int(os.environ["LOCAL_ID"])
+    for _ in range(steps):
+        dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        '[sys.executable, "-u", "work.py", "2"]',
+        pytest.param('"exec python work.py 2", shell=True', marks=pytest.mark.nightly),
+        pytest.param('["env", "A=1", "python3", "-m", "work", "2"]', marks=pytest.mark.nightly),
+    ],
+)
+def test_fake_ranks_run_the_programs_that_a_launcher_starts(tmp_path: Path, command: str) -> None:
+    found = record_launcher(tmp_path, STARTS.replace("COMMAND", command), JOINS, wrong=False)
+    assert "PASSED" in found
+    assert "2 ranks" in found
+
+
+def test_ranks_that_a_launcher_numbers_are_told_with_the_default_that_counts(
+    tmp_path: Path,
+) -> None:
+    command = '[sys.executable, "work.py", "2"]'
+    text = JOINS.replace("own * lanes", "own * 0 + lanes")
+    found = record_launcher(tmp_path, STARTS.replace("COMMAND", command), text, wrong=True)
+    assert "two processes say that they are rank 1" in found
+    assert 'lanes = int(os.environ.get("LANES_PER_NODE", "1"))` (work.py:6)' in found
+
+
+def test_a_program_that_a_rank_starts_is_no_rank(tmp_path: Path) -> None:
+    text = (
+        "import subprocess, sys, torch, torch.distributed as dist\n"
+        "def main():\n"
+        "    done = subprocess.run([sys.executable, 'work.py'], capture_output=True, text=True)\n"
+        "    dist.init_process_group('gloo')\n"
+        "    dist.all_reduce(torch.tensor([int(done.stdout)]))\n"
+        "    dist.destroy_process_group()\n"
+        "main()\n"
+    )
+    own = (
+        "import torch.distributed as dist\n"
+        "store = dist.HashStore()\n"
+        "dist.init_process_group('gloo', store=store, rank=0, world_size=1)\n"
+        "print(dist.get_world_size())\n"
+    )
+    assert "PASSED" in record_launcher(tmp_path, text, own, wrong=False)
+
+
+def record_launcher(folder: Path, launcher: str, program: str, *, wrong: bool) -> str:
+    """Record a launcher and its program on two fake ranks; returns what is said."""
+    (folder / "launch.py").write_text(launcher, encoding="utf-8")
+    (folder / "work.py").write_text(program.replace("WRONG", str(wrong)), encoding="utf-8")
+    (folder / "config.py").write_text("STEPS = 2\n", encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("scenario")), "record", "--fake", "-n", "2"]
+    command += ["-o", str(folder / "out"), "--", "launch.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == int(wrong), done.stdout + done.stderr
+    return done.stdout

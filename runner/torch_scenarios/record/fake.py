@@ -12,14 +12,20 @@ from __future__ import annotations
 import ctypes
 import datetime as dt
 import hashlib
+import importlib.util
+import inspect
 import json
 import os
+import re
+import shlex
+import subprocess
 import sys
 import threading
 import time
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,8 +35,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed
 import torch.multiprocessing
+from msgspec import Struct
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from torch_scenarios.record.evidence.claim import OWNER
 from torch_scenarios.record.evidence.notes.side_effect import StorePrefixes
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.evidence.script import script_at
@@ -117,14 +125,14 @@ class FileMailbox:
 class Exchange:
     """Answers the calls of one rank in place of a backend."""
 
-    def __init__(self, recorder: Any, mailbox: FileMailbox, told: dict[str, Any]) -> None:
+    def __init__(self, recorder: Any, mailbox: FileMailbox, order: dict[str, Any]) -> None:
         """Answer nothing yet."""
         self._torch: Any = torch
         self._dist: Any = torch.distributed
         self._recorder, self._mailbox = recorder, mailbox
-        self._ranks = set(told["ranks"])
-        self._whole = len(self._ranks) == told["world_size"]
-        self._meets = bool(told.get("meets")) and self._whole
+        self._ranks = set(order["ranks"])
+        self._whole = len(self._ranks) == order["world_size"]
+        self._meets = bool(order.get("meets")) and self._whole
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._keys: dict[str, str] = {}
         self._number, self._is_awaited = -1, True
@@ -541,15 +549,15 @@ def _end_in_loop(recorder: Any, frame: FrameType, *, draws: bool) -> NoReturn:
     os._exit(0)
 
 
-def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -> None:
+def install(recorder: Any, order: dict[str, Any], rank: int, board: RankStates) -> None:
     """Let this process be a rank of a fake world."""
     dist: Any = torch.distributed
     module = dist.distributed_c10d
-    world = told["world_size"]
+    world = order["world_size"]
     leave_untraced(sys.modules[__name__])
-    ranks = list(told["ranks"])
-    mailbox = FileMailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
-    recorder.answer = Exchange(recorder, mailbox, told).answer
+    ranks = list(order["ranks"])
+    mailbox = FileMailbox(Path(order["folder"]) / "mailbox", rank, ranks, board)
+    recorder.answer = Exchange(recorder, mailbox, order).answer
     recorder.decisions.end_in = partial(_end_in_loop, recorder)
     begin, make = module.init_process_group, module._new_group_with_tag
     asked = _Backends(module)
@@ -559,6 +567,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
         kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
         claim = recorder.claim or {}
         _make_meeting_file(claim)
+        stores.note_place(claim)
         own, size = claim.get("rank", -1), claim.get("world_size", -1)
         if not 0 <= own < size:
             own, size = rank, world
@@ -579,9 +588,12 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: RankStates) -
     spawner = Spawner(recorder, dist, rank, world)
     spawner.install(torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"])
     spawner.watch_processes()
+    spawner.watch_programs(os.path.abspath(order["command"][0]))
     RayWorkers(dist, spawner.run_as_worker).install()
     _tell_sleeps(rank, board)
-    _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"), recorder.prefixes)
+    path = str(Path(order["folder"]) / "store")
+    stores = JobStores(dist)
+    _share_keys(dist, FakeStore, path, recorder.prefixes, stores)
     module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
@@ -702,19 +714,41 @@ class Spawner:
                 start(process)
                 return
             given = (process._args, process._kwargs) if hasattr(process, "_args") else (process,)
-            at, self._started = self._started, self._started + 1
-            if at == 0:
-                self._recorder.given_first = given
-            if at >= self._world:
-                self._refuse(f"more than {self._world}", at + 1)
+            is_mine = self._take_place(given)
             process._popen = _EndedProcess(self._wait)
             process._sentinel = process._popen.sentinel
-            if at == self._rank:
-                if self._dist.is_initialized():
-                    self._dist.destroy_process_group()
+            if is_mine:
                 self._call(process.run, target, given)
 
         BaseProcess.start = begin  # type: ignore[method-assign, assignment]
+
+    def watch_programs(self, main: str) -> None:
+        """Run in place the programs that a script starts to join its job; `main` is the script."""
+        starts = ProgramStarts(main, self._run_program, self._recorder.decisions.compile)
+        starts.install(self._wait)
+
+    def _run_program(self, run: Callable[[], None], given: Sequence[Any]) -> bool | None:
+        """Run a program that the script starts where it is this rank's; returns whether it is.
+
+        None where what is started now is a rank's own helper.
+        """
+        if self._is_own():
+            return None
+        is_mine = self._take_place(given)
+        if is_mine:
+            self._call(run, None, given)
+        return is_mine
+
+    def _take_place(self, given: Sequence[Any]) -> bool:
+        """Count what a script starts to join its job; whether it is what this rank is to run."""
+        at, self._started = self._started, self._started + 1
+        if at == 0:
+            self._recorder.given_first = given
+        if at >= self._world:
+            self._refuse(f"more than {self._world}", at + 1)
+        if at == self._rank and self._dist.is_initialized():
+            self._dist.destroy_process_group()
+        return at == self._rank
 
     def run_as_worker(
         self, started: int, run: Callable[[], Any], fn: Any, passed: Sequence[Any]
@@ -732,6 +766,7 @@ class Spawner:
         return bool(self._recorder.is_spawned or is_initialized)
 
     def _wait(self) -> None:
+        """Let what is started from now on be the first again: one is waited for."""
         self._started = 0
 
     def _refuse(self, started: str, wanted: int) -> NoReturn:
@@ -872,6 +907,232 @@ def _joins(target: Any) -> bool | None:
     return source.reaches(code.co_name, _FIRST_GROUP)
 
 
+def _makes_group(file: str) -> bool:
+    """Whether a script makes a process group where it is run, as far as its text shows."""
+    source = script_at(file)
+    return source is not None and source.runs(_FIRST_GROUP)
+
+
+# -------------------------------------------------------------------------------------------------
+# A launcher that the user wrote: the programs that it starts run in place.
+
+
+#: a program of Python, and a variable that a shell sets for one command
+_PYTHON, _VARIABLE = re.compile(r"(?:python|pypy)[\d.]*"), re.compile(r"[A-Za-z_]\w*=")
+#: words of a shell before a program, and those by which a line is more than one command
+_BEFORE, _MORE = frozenset({"exec", "env", "nohup"}), re.compile(r"[;&|<>$`(){}*?\n]")
+#: options of Python that a word follows, and that end its options
+_WITH_WORD, _ENDS = frozenset({"-W", "-X"}), frozenset({"-c", "-", "--"})
+#: variables that a rank keeps whatever environment it is given: who records it
+_KEPT = ("SCENARIO_RECORD", OWNER, "PYTHONPATH")
+
+
+class StartedProgram(Struct, frozen=True, kw_only=True):
+    """A program of Python that a script starts: its file, its words, and where it runs.
+
+    `LR=1 python -u -m jobs.train --debug`, in /work::
+
+        |              |- module: jobs.train, file: /work/jobs/train.py
+        |              `- argv: that file, --debug
+        `- environment: the launcher's own, with LR; folder: /work
+    """
+
+    file: str
+    module: str
+    argv: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+
+
+def read_command(
+    command: Any, environment: Mapping[str, str], folder: str
+) -> StartedProgram | None:
+    """Return the program of Python that a command starts; None where it starts another one.
+
+    `command` is a list of words, or one line for a shell.
+    """
+    words = _split(command)
+    own = dict(environment)
+    while words and (words[0] in _BEFORE or _VARIABLE.match(words[0])):
+        name, is_set, value = words.pop(0).partition("=")
+        if is_set:
+            own[name] = value
+    if not words or _PYTHON.fullmatch(os.path.basename(words[0])) is None:
+        return None
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        if rest[0] in _ENDS:
+            return None
+        del rest[: 2 if rest[0] in _WITH_WORD else 1]
+    if rest[:1] == ["-m"]:
+        file = _find_module(rest[1], folder) if len(rest) > 1 else ""
+        module, argv = (rest[1], [file, *rest[2:]]) if file else ("", [])
+    else:
+        file, module, argv = (os.path.join(folder, rest[0]) if rest else ""), "", rest
+    if not file.endswith(".py") or not os.path.isfile(file):
+        return None
+    return StartedProgram(
+        file=os.path.abspath(file),
+        module=module,
+        argv=tuple(argv),
+        folder=folder,
+        environment=own,
+    )
+
+
+def _split(command: Any) -> list[str]:
+    """Return the words of a command; none where a shell would do more than start one program."""
+    if isinstance(command, bytes | os.PathLike):
+        command = os.fsdecode(command)
+    if isinstance(command, str):
+        with suppress(ValueError):
+            return [] if _MORE.search(command) else shlex.split(command)
+        return []
+    with suppress(TypeError):
+        return [os.fsdecode(each) for each in command]
+    return []
+
+
+def _find_module(name: str, folder: str) -> str:
+    """Return the file of a module in a folder, or where Python looks; nothing where there is none.
+
+    That of a package is its `__main__`.
+    """
+    path = Path(folder, *name.split("."))
+    for found in (path.with_suffix(".py"), path / "__main__.py"):
+        if found.is_file():
+            return str(found)
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(name)
+        return str(spec.origin) if spec is not None and spec.origin else ""
+    return ""
+
+
+class ProgramStarts:
+    """Lets a fake rank run, of the programs that a launcher starts, its own in place.
+
+    Each fake rank runs the launcher. The other programs have ended, for the launcher: other fake
+    ranks run them::
+
+        for rank in range(4):
+            env = dict(os.environ, RANK=str(rank))        rank 2 runs `train.py` with RANK=2 in its
+            jobs.append(subprocess.Popen(                 place, and three programs that end at once
+                [sys.executable, "train.py"], env=env))
+
+    A program is one of a job where its file, or what this calls, makes a process group, and the
+    script makes none itself: what a rank starts are programs of its own, and really run.
+    """
+
+    def __init__(
+        self,
+        main: str,
+        run: Callable[[Callable[[], None], Sequence[Any]], bool | None],
+        compile_own: Callable[[bytes, str], Any],
+    ) -> None:
+        """`main` is the script.
+
+        `run` runs a program where it is that of this rank, and says whether it did; None where it
+        is to be started as it is. `compile_own` makes code of a file of the user's.
+        """
+        self._main, self._run, self._compile = main, run, compile_own
+        self._wait: Callable[[], None] = lambda: None
+        #: what a program's module holds lives until the process ends, as that of a script does
+        self._modules: list[types.ModuleType] = []
+
+    def install(self, wait: Callable[[], None]) -> None:
+        """See each program that is started from now on; `wait` is called where one is waited for.
+
+        What it would start is a program that ends at once with the code that it ended with.
+        """
+        self._wait = wait
+        kind: Any = subprocess.Popen
+        begin = kind.__init__
+
+        def start(own: Any, args: Any, *more: Any, **named: Any) -> None:
+            code = self._run_in_place(args, named)
+            if code is None:
+                begin(own, args, *more, **named)
+                return
+            named.update(shell=False, executable=None, env=None, cwd=None)
+            begin(own, ["/bin/sh", "-c", f"exit {code}"], *more, **named)
+            for name in ("wait", "communicate"):
+                setattr(own, name, self._see_wait(getattr(own, name)))
+
+        kind.__init__ = start
+
+    def _see_wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            self._wait()
+            return function(*args, **kwargs)
+
+        return wait
+
+    def _run_in_place(self, args: Any, named: Mapping[str, Any]) -> int | None:
+        """Run a program where it is that of this rank; returns its exit code, or 0 for another's.
+
+        None where it is no program of the job.
+        """
+        given = named.get("env")
+        environment = dict(os.environ) if given is None else {**given}
+        folder = os.path.abspath(os.fsdecode(named.get("cwd") or os.getcwd()))
+        program = read_command(args, environment, folder)
+        if program is None or is_foreign(program.file) or not _makes_group(program.file):
+            return None
+        if program.file != self._main and _makes_group(self._main):
+            return None
+        ran = self._run(
+            lambda: self._execute(program), [[*program.argv], dict(program.environment)]
+        )
+        return None if ran is None else 0
+
+    def _execute(self, program: StartedProgram) -> None:
+        """Run a program as `python` does, in this process."""
+        main = types.ModuleType("__main__")
+        main.__dict__["__file__"] = program.file
+        if program.module:
+            main.__dict__["__package__"] = program.module.rpartition(".")[0]
+        self._modules.append(main)
+        head = program.folder if program.module else os.path.dirname(program.file)
+        with _as_started(program, head, main):
+            try:
+                exec(self._compile(Path(program.file).read_bytes(), program.file), main.__dict__)
+            except SystemExit as exiting:
+                if exiting.code not in {None, 0}:
+                    raise
+
+
+@contextmanager
+def _as_started(program: StartedProgram, head: str, main: types.ModuleType) -> Iterator[None]:
+    """Let this process have the words, environment, folder and modules of a program, for a while.
+
+    What the launcher has imported of the user's own is imported anew: it may have read another
+    environment.
+    """
+    before = (sys.argv, sys.path, dict(os.environ), os.getcwd(), dict(sys.modules))
+    for name, module in before[4].items():
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and name != "__main__" and not is_foreign(file):
+            del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv, sys.path = [*program.argv], [head, *sys.path]
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    _set_environment({**program.environment, **kept})
+    os.chdir(program.folder)
+    try:
+        yield
+    finally:
+        os.chdir(before[3])
+        _set_environment(before[2])
+        sys.argv, sys.path = before[:2]
+        sys.modules["__main__"] = before[4]["__main__"]
+
+
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(wanted):
+        del os.environ[name]
+    os.environ.update({os.fsdecode(name): os.fsdecode(held) for name, held in wanted.items()})
+
+
 #: where torch's pipelines are
 _PIPELINE = f"{os.sep}torch{os.sep}distributed{os.sep}pipelining{os.sep}"
 
@@ -906,7 +1167,71 @@ class _Backends:
 _OF_STORE = ("set", "get", "wait", "add", "check", "delete_key", "compare_set", "num_keys")
 
 
-def _share_keys(dist: Any, fake: Any, path: str, prefixes: StorePrefixes) -> None:
+class JobStores:
+    """The store in which the ranks of a job meet, as the script itself makes clients of it.
+
+    Fake ranks meet in none, and no process listens at the port of their job::
+
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world)
+                                                    a server that this rank alone has is in its
+                                                    place, and is never asked
+    """
+
+    def __init__(self, dist: Any) -> None:
+        """See each store that is made from now on."""
+        self._kind: Any = dist.TCPStore
+        #: where the ranks meet as `init_process_group` says, and the stand-ins that are there
+        self._met_at: set[int] = set()
+        self._stand_ins: set[int] = set()
+        begin, refused = self._kind.__init__, getattr(dist, "DistNetworkError", RuntimeError)
+        signature = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in _STORE]
+        )
+
+        def make(own: Any, *args: Any, **kwargs: Any) -> None:
+            known = {name: kwargs[name] for name in _STORE if name in kwargs}
+            try:
+                given = signature.bind_partial(*args[: len(_STORE)], **known).arguments
+            except TypeError:
+                given = {}
+            port = given.get("port", -1)
+            if not self._is_met_at(port):
+                begin(own, *args, **kwargs)
+                return
+            if given.get("is_master"):
+                raise refused(_TAKEN.format(port))
+            more = {"timeout": kwargs["timeout"]} if "timeout" in kwargs else {}
+            begin(own, "127.0.0.1", 0, is_master=True, wait_for_workers=False, **more)
+            self._stand_ins.add(own.port)
+
+        self._kind.__init__ = make
+
+    def note_place(self, claim: Mapping[str, Any]) -> None:
+        """Note where the ranks meet, as a call of `init_process_group` says."""
+        if claim.get("method") in {"env", "tcp", "spawn"}:
+            self._met_at.add(claim.get("port", -1))
+
+    def _is_met_at(self, port: Any) -> bool:
+        is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+        of_agent = os.environ.get("MASTER_PORT") if is_agents else None
+        return port in self._met_at or str(port) == of_agent
+
+    def has(self, store: Any) -> bool:
+        """Whether a store is in the place of that of the job."""
+        return isinstance(store, self._kind) and store.port in self._stand_ins
+
+
+#: what a `TCPStore` takes by position, and what torch says where its port is another one's
+_STORE = ("host_name", "port", "world_size", "is_master")
+_TAKEN = (
+    "The server socket has failed to listen on any local network address. port: {}, useIpv6: "
+    "false, code: -98, name: EADDRINUSE, message: address already in use"
+)
+
+
+def _share_keys(
+    dist: Any, fake: Any, path: str, prefixes: StorePrefixes, stores: JobStores
+) -> None:
     """Let the ranks share the keys that the script itself puts into the store of its job.
 
     Torch's fake store keeps nothing, and raises where it is asked. What torch asks of it stays
@@ -918,11 +1243,14 @@ def _share_keys(dist: Any, fake: Any, path: str, prefixes: StorePrefixes) -> Non
     def is_fake(store: Any) -> bool:
         while isinstance(store, dist.PrefixStore):
             store = store.underlying_store
-        return not isinstance(store, real)
+        return stores.has(store) or not isinstance(store, real)
 
-    def share(name: str, otherwise: Any) -> Any:
+    def share(kind: Any, name: str) -> Any:
+        own_method = vars(kind).get(name)
+
         def ask(store: Any, *args: Any, **kwargs: Any) -> Any:
             if is_foreign(sys._getframe(1).f_code.co_filename) or not is_fake(store):
+                otherwise = own_method or getattr(dist.Store, name)  # which may be watched by now
                 return otherwise(store, *args, **kwargs)
             if not shared:
                 shared.append(dist.FileStore(path, -1))
@@ -931,10 +1259,10 @@ def _share_keys(dist: Any, fake: Any, path: str, prefixes: StorePrefixes) -> Non
 
         return ask
 
-    for kind in (fake, dist.PrefixStore):
+    for kind in (fake, dist.PrefixStore, dist.TCPStore):
         for name in _OF_STORE:
             if hasattr(kind, name):
-                setattr(kind, name, share(name, getattr(kind, name)))
+                setattr(kind, name, share(kind, name))
 
 
 def _tell_sleeps(rank: int, board: RankStates) -> None:

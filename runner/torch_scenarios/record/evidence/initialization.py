@@ -621,12 +621,21 @@ def _origin(start: JobStart, claim: Claim, *names: str) -> Iterator[Clause]:
             for script, at in [*traced[:1], *((e, at) for at, e in read.items()), *traced[1:]]:
                 if not _KEEPS.fullmatch(script.text(at)):
                     lines.update(_list_known((script, at)))
+    # the first line says what is passed; then come those that count without their variable
+    first = next(iter(lines), None)
+    order = sorted(
+        lines.items(),
+        key=lambda each: each[0] != first and _DEFAULT.search(each[1].text(each[0][1])) is None,
+    )
     shown = [
-        f"`{script.text(at)}` ({place_at(file, at, start.home)})"
-        for (file, at), script in lines.items()
+        f"`{script.text(at)}` ({place_at(file, at, start.home)})" for (file, at), script in order
     ]
     if shown:
         yield Clause(f"this comes from {', '.join(shown[:MOST_BEHIND])}")
+
+
+#: a variable of the environment whose default counts where it is not set: `get("NODES", 1)`
+_DEFAULT = re.compile(r"""(?:\bget|getenv)\(["'][A-Z][A-Z0-9_]*["'],(?! *None)""")
 
 
 #: a line that keeps what it is given: `self.meet = meet`

@@ -266,12 +266,8 @@ class Script:
             )
         )
 
-    def starts_ranks(self) -> int:
-        """Return the line that starts processes which make the process group; 0 for none.
-
-        The script does not make one itself, as a rank does that starts further processes.
-        """
-        wanted = {"init_process_group"}
+    def runs(self, wanted: frozenset[str]) -> bool:
+        """Whether the script, where it is run, calls one of some names, itself or by a function."""
         functions = [
             each
             for each in ast.walk(self.tree)
@@ -283,7 +279,15 @@ class Script:
             for each in ast.walk(self.tree)
             if isinstance(each, ast.Call) and id(each) not in inner
         }
-        if called & wanted or any(self.reaches(each, wanted) for each in called):
+        return bool(called & wanted) or any(self.reaches(each, wanted) for each in called)
+
+    def starts_ranks(self) -> int:
+        """Return the line that starts processes which make the process group; 0 for none.
+
+        The script does not make one itself, as a rank does that starts further processes.
+        """
+        wanted = frozenset({"init_process_group"})
+        if self.runs(wanted):
             return 0
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Call) or node.lineno not in self.starts():
