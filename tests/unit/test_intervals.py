@@ -71,8 +71,8 @@ def test_80_percent_of_the_rows_that_nothing_knows_are_in_their_interval() -> No
     Most of them have been seen since. What the first forecasts counted is in the page of costs.
     """
     rows = list(held_out.rows())
-    assert len(rows) > 40
-    assert all(row.between for row in rows)
+    assert len(rows) > 80
+    assert sum(row.between is None for row in rows) <= 1  # never compared, and so outside
     assert np.mean([row.is_inside for row in rows]) >= 0.75
 
 
