@@ -26,7 +26,7 @@ from torch_scenarios.language import values
 from torch_scenarios.language.context import Context, likely
 from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, PREMUL_SUM
 from torch_scenarios.language.names import INDEXED, is_text, police_new_name
-from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
+from torch_scenarios.language.values import FAILED, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum, Waiting
 from torch_scenarios.operations.compute import HOST, SYNCHRONIZE, TIME, Compute
 from torch_scenarios.operations.wait import OUTPUT
@@ -97,10 +97,14 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
         return FAILED
     if isinstance(node, Mapping):
         if node.words() == [PREMUL_SUM]:
-            factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
-            if isinstance(factor, int | float):
-                return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
-            return FAILED
+            factor = values.constant_number(
+                node.entries[0][1], context, what="the factor of premul_sum"
+            )
+            return (
+                FAILED
+                if factor is None
+                else Constant(value=PremulSum(factor=factor), mark=node.mark)
+            )
         return values.read_per_rank(
             node, context, lambda item, there: reduce_op(item, there, param)
         )
@@ -695,11 +699,9 @@ def _labels(node: Node, context: Context, param: Param) -> Form:
 
 
 def _number(node: Node, context: Context, param: Param) -> Form:
-    """Return a number."""
-    found = values.constant_value(node, context, what=f"`{param.name}`")
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        return Constant(value=float(found), mark=node.mark)
-    return FAILED
+    """Return a number that is the same on every rank."""
+    found = values.constant_number(node, context, what=f"`{param.name}`")
+    return FAILED if found is None else Constant(value=found, mark=node.mark)
 
 
 def _clip(node: Node, context: Context, param: Param) -> Form:

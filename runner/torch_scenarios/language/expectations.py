@@ -633,7 +633,10 @@ def _calls(node: Node, context: Context) -> tuple[IssuedCall, ...]:
         word = values.read_fixed(parts[0], context, CALLS, code="unknown_word", what="call")
         dtype = values.read_fixed(parts[1], context, DTYPES, code="unknown_dtype", what="dtype")
         numel = values.constant_value(parts[2], context, what="the elements", extra=context.world)
-        if word is None or dtype is None or not isinstance(numel, int):
+        if numel is not None and not (type(numel) is int and numel >= 0):
+            values.wrong_type(parts[2], context, "the number of elements", "an integer, 0 or more")
+            continue
+        if word is None or dtype is None or numel is None:
             continue
         found.append(IssuedCall(group="", call=word, dtype=dtype, numel=numel))
     return tuple(found)

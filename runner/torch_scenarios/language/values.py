@@ -543,6 +543,16 @@ def constant_value(
         return None
 
 
+def constant_number(node: Node, context: Context, *, what: str) -> float | None:
+    """Return a number that is the same on every rank; None where it is none, which is noted."""
+    found = constant_value(node, context, what=what)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return float(found)
+    if found is not None or (isinstance(node, Scalar) and node.value is None):
+        wrong_type(node, context, what, "a number, or an expression that gives one")
+    return None
+
+
 def context_functions() -> dict[str, Any]:
     """Return the functions that a constant expression may call: those over numbers and arrays."""
     return dict(numpy_arrays().functions())
