@@ -199,6 +199,7 @@ UNTOLD = {
     "_schedule": "torch's side",
     "find_mismatch": "reading",
     "_style": "reading",
+    "_read_style": "reading",
     "__post_init__": "reading",
     "not_below_zero": "reading",
     "output_shape": "shapes are checked where a file is read",

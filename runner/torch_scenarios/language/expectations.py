@@ -591,7 +591,7 @@ def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, .
 
 
 def _read_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
-    """Return the entries of a mapping from the names of models."""
+    """Return the entries of a mapping from the names of models, of those that can be read."""
     if not isinstance(node, Mapping):
         values.wrong_type(node, context, f"`{what}`", "a mapping from the names of models")
         return []
@@ -607,7 +607,8 @@ def _read_models(node: Node, context: Context, what: str) -> list[tuple[Node, No
                 key.mark,
                 listed="`models:` has",
             )
-    return [(key, value) for key, value in node.entries if key_text(key) in known]
+    models = context.names.models
+    return [(key, value) for key, value in node.entries if models.get(key_text(key)) is not None]
 
 
 def _read_calls(

@@ -161,6 +161,26 @@ def layers_below(layer: Any, prefix: str = "") -> Generator[tuple[str, Layer], N
         yield from layers_below(each, f"{prefix}{label}.")
 
 
+def _read_style(label: str, given: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of a style and its arguments. Raises ValueError or TypeError in words."""
+    if not isinstance(given, str) and not (isinstance(given, dict) and len(given) == 1):
+        message = f"`{label}` is cut by one style: `ColwiseParallel`, or a mapping with its name"
+        raise ValueError(message)
+    ((kind, rest),) = ((given, {}),) if isinstance(given, str) else given.items()
+    if kind not in ARGUMENTS:
+        message = f"`{label}` is cut by one of {', '.join(ARGUMENTS)}, not by `{kind}`"
+        raise ValueError(message)
+    if not isinstance(rest or {}, dict):
+        message = f"what `{kind}` of `{label}` takes is a mapping"
+        raise TypeError(message)
+    said = rest or {}
+    stranger = next((each for each in said if each not in ARGUMENTS[kind]), None)
+    if stranger is not None:
+        message = f"{kind} has no `{stranger}` here: it takes {' and '.join(ARGUMENTS[kind])}"
+        raise ValueError(message)
+    return kind, said
+
+
 def _style(label: str, given: Any) -> Style:
     """Return how a layer is cut, from what the file says of it.
 
@@ -173,15 +193,7 @@ def _style(label: str, given: Any) -> Style:
     Defaults are those of torch.distributed.tensor.parallel. Raises ValueError or TypeError in
     words.
     """
-    kind, rest = (given, {}) if isinstance(given, str) else next(iter(dict(given).items()))
-    if kind not in ARGUMENTS:
-        message = f"`{label}` is cut by one of {', '.join(ARGUMENTS)}, not by `{kind}`"
-        raise ValueError(message)
-    said = dict(rest or {})
-    stranger = next((each for each in said if each not in ARGUMENTS[kind]), None)
-    if stranger is not None:
-        message = f"{kind} has no `{stranger}` here: it takes {' and '.join(ARGUMENTS[kind])}"
-        raise ValueError(message)
+    kind, said = _read_style(label, given)
     if not isinstance(said.get("use_local_output", True), bool):
         message = "`use_local_output` is true or false"
         raise TypeError(message)
