@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.operations.base import Collective
 from torch_scenarios.reference import simulate
 from torch_scenarios.verdict import judge
 
@@ -36,6 +38,42 @@ def test_an_example_passes_in_the_analysis(operation: Operation, tmp_path: Path)
     scenario = example(operation, tmp_path)
     verdict = judge(plan(scenario), simulate(plan(scenario)), None, None)
     assert verdict.status == "PASSED", verdict.problems
+
+
+def _elements(value: Any) -> list[float]:
+    if isinstance(value, list | tuple):
+        return [each for item in value for each in _elements(item)]
+    return np.ravel(value).tolist() if isinstance(value, np.ndarray) else []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if isinstance(each, Collective)],
+    ids=lambda each: each.name,
+)
+def test_what_a_collective_computes_is_a_reduction(
+    operation: Collective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that no member passed is computed, and its order is open: `reduction` says so."""
+    met: list[tuple[Any, list[float], list[float]]] = []
+    reference = operation.reference
+
+    def watched(_: Collective, entries: Any) -> Any:
+        found = reference(entries)
+        passed = [each for entry in entries for each in _elements([*entry.arguments.values()])]
+        held = [each for result in found for each in _elements([*result.values()])]
+        met.append((operation.reduction(entries[0].arguments), passed, held))
+        return found
+
+    monkeypatch.setattr(type(operation), "reference", watched)
+    monkeypatch.setattr(type(operation), "common", lambda *_: None)
+    simulate(plan(example(operation, tmp_path)))
+    assert met
+    for reduction, passed, held in met:
+        assert reduction is not None or set(held) <= set(passed), (
+            f"{operation.name} computes what it leaves: override `reduction` of `Collective`, so "
+            "that its results have a bound for the order in which a backend adds"
+        )
 
 
 @pytest.mark.torch

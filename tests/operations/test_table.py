@@ -143,6 +143,10 @@ def test_what_members_agree_on_exists(operation: Operation) -> None:
         name, _, attribute = what.partition(".")
         assert name in names or (name == "root" and operation.rooted), what
         assert attribute in {"", "dtype", "shape", "length"}, what
+        assert attribute or name in {"root", "op"}, (
+            f"no diagnosis says that members disagree on `{what}`: give it one in `diagnosis_of` "
+            "of operations/base.py, and name it here"
+        )
 
 
 @every_operation

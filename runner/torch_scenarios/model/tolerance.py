@@ -199,7 +199,7 @@ def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]
     (Higham, Accuracy and Stability of Numerical Algorithms, 4.2); that sum is the operation's own
     result on the absolute values. Empty where every order gives the same.
     """
-    op = entries[0].arguments.get("op")
+    op = operation.reduction(entries[0].arguments)
     if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or len(entries) < 2:
         return []
     exact = [_integral(entry) for entry in entries]
@@ -229,7 +229,7 @@ def common_slack(operation: Collective, arguments: Mapping[str, Any], count: int
 
     The tensors among `arguments` are those of all members, stacked `[n, *shape]`.
     """
-    op = arguments.get("op")
+    op = operation.reduction(arguments)
     if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or count < 2:
         return {}
     stacks = [each for each in arguments.values() if isinstance(each, np.ndarray)]

@@ -761,6 +761,14 @@ class Collective(Operation):
         """A root counted in the world must be found among the group's ranks."""
         return self.rooted is not None and entry[f"group_{self.rooted}"] is None
 
+    def reduction(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the reduce op that makes the results; None where values are handed on unchanged.
+
+        A backend may add in any order, so that a floating-point result has a bound for it. The
+        default is the argument `op`; an operation that reduces without one says which it is.
+        """
+        return arguments.get("op")
+
     @abstractmethod
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Return what each member's written arguments hold afterwards, in group order.
