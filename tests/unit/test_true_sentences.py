@@ -51,6 +51,50 @@ def checked(tmp_path: Path, text: str) -> str:
     return said("check", str(path)).output
 
 
+TRAINED = """\
+world_size: 2
+groups: {mesh: {shape: [2], dims: [tp]}}
+tensors: {x: "random([4, 2], 1)", y: "random([4, 2], 2)", listed: "[x, y]"}
+models:
+  net:
+    layers: [up: {Linear: {in_features: 2, out_features: 2}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel]
+steps:
+  - STEP
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (
+            "train: {model: net, input: x, target: y, batch: {group: world, sizes: [1, 1.5]}}",
+            "`batch` has no usable value on rank 0: 1.5 is not an integer",
+        ),
+        (
+            "train: {model: net, input: x, target: y, batch: {group: world, sizes: 1 > 0}}",
+            "`batch` has no usable value on rank 0: True is not a list",
+        ),
+        (
+            "train: {model: net, input: x, target: y, clip_grad_norm: zeros(2)}",
+            "cannot be the text 'zeros(2)'",
+        ),
+        (
+            "distribute_tensor: {tensor: listed, device_mesh: mesh.tp}",
+            "`tensor` is not a tensor on rank 0",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_told_with_its_argument(
+    tmp_path: Path, step: str, words: str
+) -> None:
+    found = checked(tmp_path, TRAINED.replace("STEP", step))
+    assert "INVALID" in found, found
+    assert words in " ".join(found.split()), found
+
+
 NO_BACKEND = "No backend type associated with device type cpu"
 
 

@@ -199,6 +199,9 @@ def wholes(values: Any) -> list[int]:
     """Return a list of integers; TypeError or ValueError where an item is not one."""
     if values.__class__ is range:
         return list(values)
+    if not isinstance(values, Iterable):
+        message = f"{values!r} is not a list"
+        raise TypeError(message)
     return [take_integer(value) for value in values]
 
 
@@ -278,6 +281,29 @@ def _number(value: Any) -> Any:
     return found
 
 
+#: key of a batch -> how its value is read; all others are integers
+_OF_BATCH: dict[str, Callable[[Any], Any]] = {
+    "group": str,
+    "sizes": wholes,
+    "shuffle": flag,
+    "drop_last": flag,
+    "DistributedSampler": flag,
+}
+
+
+def read_batch(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a batch is cut: its sizes and numbers as integers, and no key without a value.
+
+    TypeError or ValueError where one is no integer.
+    """
+    found: dict[str, Any] = {"group": None}
+    for name, value in given.items():
+        read: Callable[[Any], Any] = _OF_BATCH.get(name, take_integer)
+        if value is not None:
+            found[name] = read(value)
+    return found
+
+
 #: kind of argument (see :data:`torch_scenarios.expressions.params.KINDS`) -> how its value is read
 READ: dict[str, Callable[[Any], Any]] = {
     "rank": take_integer,
@@ -288,6 +314,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "flag": flag,
     "seconds": seconds,
     "objects": require_list,
+    "batch": read_batch,
 }
 
 
@@ -638,7 +665,7 @@ def _plain(value: Any, expression: Expression) -> Any:
 # Forms -> values of the type that a place wants: an argument's kind, seconds, sizes, counts.
 
 #: kinds of a required argument that mean nothing where a rank has none
-NEEDED = frozenset({"word", "name"})
+NEEDED = frozenset({"word", "name", "rank"})
 
 
 class TypedEvaluator(Evaluator):

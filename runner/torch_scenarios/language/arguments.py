@@ -723,7 +723,7 @@ def _clip(node: Node, context: Context, param: Param) -> Form:
         for rank in range(world)
     ]
     if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in found):
-        if None not in found:
+        if all(each is not None for each in found):
             values.wrong_type(stated, context, f"`{param.name}`", "a number")
         return FAILED
     most = tuple(map(float, found))

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.expressions.values import Form
+from torch_scenarios.expressions.values import Form, wrong_value
 from torch_scenarios.operations.base import Caller, Compound, Entry, Refusal
 from torch_scenarios.operations.checks import refuse_argument, refuse_none
 from torch_scenarios.operations.placement import (
@@ -67,7 +69,11 @@ class MeshOperation(Compound):
         name = arguments["tensor"]
         arguments["placements"] = read_placements(arguments.get("placements"))
         arguments["layout"] = caller.layouts.get(name)
-        arguments["local"] = caller.scope.get(name)
+        arguments["local"] = local = caller.scope.get(name)
+        if isinstance(local, list):
+            raise ScenarioError(
+                [wrong_value(replace(TENSOR, kind="tensor"), given["tensor"].mark, caller.rank)]
+            )
         return arguments
 
     def run(self, caller: Caller, entry: Entry) -> None:

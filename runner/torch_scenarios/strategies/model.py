@@ -329,8 +329,10 @@ def weights(
                 found[name] = random(list(shape), number) / 2
                 continue
             value = caller.tensor_value(form, dtype="float32")
-            if value is None or tuple(value.shape) != shape:
-                given = "nothing" if value is None else f"a tensor of {list(value.shape)}"
+            if isinstance(value, list) or value is None or tuple(value.shape) != shape:
+                given = "nothing" if value is None else "a list of tensors"
+                if not isinstance(value, list | None):
+                    given = f"a tensor of {list(value.shape)}"
                 message = f"{model.name}.{name} is {list(shape)}, and `init` gives it {given}"
                 raise WeightError(message, getattr(form, "mark", None) or model.mark)
             found[name] = value

@@ -471,6 +471,12 @@ class TensorParallel(SingleRank):
         placement: Any = made.placement
         if not placement.is_shard or y.shape == made.local.shape:
             return y
+        if y.ndim <= placement.dim:
+            message = (
+                f"the output is cut along dimension {placement.dim}, which a target of "
+                f"{list(y.shape)} has not"
+            )
+            raise DataError(message)
         sizes = chunks(y.shape[placement.dim], self._tp.size)
         return slice_part(y, sizes, self._at, placement.dim)
 
