@@ -12,9 +12,14 @@ import pytest
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
+from torch_scenarios.modules import LAYERS, Sequential
+from torch_scenarios.modules.attention import CausalSelfAttention
+from torch_scenarios.modules.linear import Linear
 from torch_scenarios.modules.loss import LOSSES, sum_to
 from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.strategies import LeftOutError
 from torch_scenarios.strategies.data_parallel import DataParallel
+from torch_scenarios.strategies.tensor_parallel import PARTED, ParallelizeModule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,3 +252,36 @@ def test_the_gradient_by_what_was_broadcast_is_summed(
 def test_a_gradient_of_the_same_shape_is_left_alone() -> None:
     grad = np.ones((2, 3), np.float32)
     assert sum_to(grad, (2, 3)) is grad
+
+
+def test_parts_of_a_layer_that_is_not_followed_are_not_cut() -> None:
+    """Ranks that cut them would each compute with their parts alone, and never add up."""
+
+    class Gated(CausalSelfAttention, frozen=True, kw_only=True):
+        name = "Gated"
+
+    class Other(Linear, frozen=True, kw_only=True):
+        name = "Other"
+
+        @property
+        def layers(self) -> tuple[tuple[str, Linear], ...]:
+            return (("up", Linear(in_features=4, out_features=4)),)
+
+    known = Gated(embed_dim=4, num_heads=2)
+    unknown = Other(in_features=4, out_features=4)
+    network = Sequential(layers=(("known", known), ("unknown", unknown)))
+    cut = ParallelizeModule.read_parallelize_plan
+    strange = {"unknown.up": "ColwiseParallel"}
+    one = ParallelizeModule(device_mesh="m", parallelize_plan=cut({"known.q": "ColwiseParallel"}))
+    assert one.find_mismatch(network) is None
+    other = ParallelizeModule(device_mesh="m", parallelize_plan=cut(strange))
+    with pytest.raises(LeftOutError, match="is a part of Other, which is not cut here"):
+        other.find_mismatch(network)
+
+
+def test_layers_with_parts_can_be_cut() -> None:
+    parted = {each for each in LAYERS.values() if hasattr(each, "layers")}
+    assert all(issubclass(each, PARTED) for each in parted), (
+        "let `TensorParallel` of strategies/tensor_parallel.py go through the parts of the layer "
+        "forward and back, and add it to PARTED there"
+    )

@@ -112,6 +112,10 @@ class ParallelizeModule(Strategy, frozen=True, kw_only=True):
         for label, style in self.parallelize_plan.items():
             if label not in layers:
                 return f"no layer is called `{label}`: {', '.join(layers)} are"
+            whole = layers.get(label.rpartition(".")[0], network)
+            if not isinstance(whole, PARTED):
+                message = f"`{label}` is a part of {type(whole).__name__}, which is not cut here"
+                raise LeftOutError(message)
             if style.kind in (COLUMN, ROW) and isinstance(layers[label], Embedding):
                 message = f"{style.kind} of the Embedding `{label}`: tables are not cut here"
                 raise LeftOutError(message)
@@ -152,6 +156,10 @@ class ParallelizeModule(Strategy, frozen=True, kw_only=True):
 
         plan = {label: build_style(style) for label, style in self.parallelize_plan.items()}
         parallel.parallelize_module(real.module, real.mesh(self.device_mesh), plan)
+
+
+#: layers whose parts a plan may cut: `TensorParallel` goes through each of them part by part
+PARTED = (Sequential, CausalSelfAttention)
 
 
 def layers_below(layer: Any, prefix: str = "") -> Generator[tuple[str, Layer], None, None]:
