@@ -193,6 +193,9 @@ def code_section(explanation: Explanation) -> str:
 
 def diagnoses() -> str:
     """Return the table of diagnoses, each with a link to its page."""
+    for name in DIAGNOSES.keys() - EXPLANATIONS.keys():
+        message = f"write runner/torch_scenarios/explain/pages/diagnosis/{name}.md"
+        raise SystemExit(message)
     return table(
         ("diagnosis", "what is wrong with the program"),
         ((f"[`{name}`](codes.md#{name})", EXPLANATIONS[name].what) for name in DIAGNOSES),

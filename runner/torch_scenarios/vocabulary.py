@@ -46,6 +46,9 @@ DIAGNOSES = {
     "invalid_argument": "torch refuses this call",
 }
 
+#: diagnoses of ranks that make one call and pass what differs
+DISAGREEMENTS = frozenset({"root_mismatch", "op_mismatch", "dtype_mismatch", "shape_mismatch"})
+
 DTYPES = (
     "float16",
     "bfloat16",

@@ -24,8 +24,10 @@ from torch_scenarios.operations.base import (
     PointToPoint,
     RemoteCall,
     Waiting,
+    diagnosis_of,
 )
 from torch_scenarios.strategies import STRATEGIES
+from torch_scenarios.vocabulary import DISAGREEMENTS
 
 SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound, RemoteCall)
 
@@ -146,6 +148,10 @@ def test_what_members_agree_on_exists(operation: Operation) -> None:
         assert attribute or name in {"root", "op"}, (
             f"no diagnosis says that members disagree on `{what}`: give it one in `diagnosis_of` "
             "of operations/base.py, and name it here"
+        )
+        assert diagnosis_of(what) in DISAGREEMENTS, (
+            f"add {diagnosis_of(what)} to DISAGREEMENTS of vocabulary.py: `scenario record` tells "
+            "by it why ranks pass what differs"
         )
 
 

@@ -37,12 +37,10 @@ from torch_scenarios.record.format import (
 )
 from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import among_text, ranks_text
-from torch_scenarios.vocabulary import DIAGNOSES
+from torch_scenarios.vocabulary import DIAGNOSES, DISAGREEMENTS
 
 #: findings that say how the program ends: where a diagnosis says why, they say nothing more
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
-#: diagnoses of calls that meet and do not agree
-_DISAGREEMENTS = frozenset({"dtype_mismatch", "shape_mismatch", "op_mismatch", "root_mismatch"})
 #: diagnoses that say in which order a rank comes to its calls
 _ORDERS = frozenset({"group_order", "circular_wait"})
 
@@ -184,7 +182,7 @@ def _list_findings(
     """Yield the findings; of calls of different lines that meet one alone, and nothing after it."""
     partings = [
         _find_parting(each, records, folder)
-        if each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
+        if each.diagnosis in {*DISAGREEMENTS, "call_mismatch"}
         else None
         for each in findings
     ]
@@ -259,7 +257,7 @@ def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str)
     A collective has no name: which of two threads comes first decides which call of the other ranks
     it meets. So each thread needs a group of its own.
     """
-    if finding.diagnosis not in {*_DISAGREEMENTS, "call_mismatch", "missing_participant"}:
+    if finding.diagnosis not in {*DISAGREEMENTS, "call_mismatch", "missing_participant"}:
         return None
     marked = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
     for rank in finding.ranks:
@@ -398,7 +396,7 @@ def _report_parting(
     if finding.diagnosis == "op_mismatch":  # ranks go on from that, and not from another shape
         finding = next((each for each in findings if each.diagnosis != "op_mismatch"), finding)
     notes, prose = finding.notes, finding.prose
-    if finding.diagnosis in _DISAGREEMENTS:
+    if finding.diagnosis in DISAGREEMENTS:
         prose = OUT_OF_STEP
         notes = tuple(_tell_passing(parting, findings))
     handled = _find_handled(parting)
@@ -414,7 +412,7 @@ def _report_parting(
     elif (own := _find_threads(parting, records, folder)) is not None:
         fix = _fix_race(records[own], folder)
         notes = (*_tell_threads(records[own], folder), *notes)
-    elif finding.diagnosis in _DISAGREEMENTS:
+    elif finding.diagnosis in DISAGREEMENTS:
         (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
         fix = (
             f"find why {ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} to "
@@ -479,7 +477,7 @@ def _join_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 #: diagnoses that are one mistake where they are of one line
-_OF_LINES = frozenset({*_DISAGREEMENTS, "call_mismatch", "missing_participant", "missing_wait"})
+_OF_LINES = frozenset({*DISAGREEMENTS, "call_mismatch", "missing_participant", "missing_wait"})
 
 
 def _list_lines(finding: Finding) -> frozenset[str]:
@@ -614,7 +612,7 @@ def _endings(
                 )
                 and any(
                     rank in each.ranks
-                    and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "invalid_argument"}
+                    and each.diagnosis in {*DISAGREEMENTS, "call_mismatch", "invalid_argument"}
                     for each in told
                 )
             )

@@ -18,12 +18,7 @@ from torch_scenarios.record.format import (
     ScriptPlace,
 )
 from torch_scenarios.verdict import Finding
-
-#: those of ranks that pass what differs in one operation
-DISAGREEING = frozenset(
-    {"dtype_mismatch", "shape_mismatch", "split_mismatch", "root_mismatch", "op_mismatch"}
-)
-
+from torch_scenarios.vocabulary import DISAGREEMENTS
 
 #: operations to which the root passes more than the others
 _FROM_ROOT = frozenset({"scatter"})
@@ -74,7 +69,7 @@ def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting |
     if finding.diagnosis == "missing_participant":
         others = _find_other_groups(records) or parting
         return others or find_creation(records) or _find_start(records)
-    if finding.diagnosis in DISAGREEING:
+    if finding.diagnosis in DISAGREEMENTS:
         differing = find_difference(records)
         if (
             parting is None

@@ -153,6 +153,7 @@ from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
+from torch_scenarios.vocabulary import DISAGREEMENTS
 
 __all__ = [
     "SINCE",
@@ -179,9 +180,9 @@ __all__ = [
 #: diagnoses of ranks that went different ways
 PARTED = frozenset(
     {
-        *("call_mismatch", "missing_participant", "dtype_mismatch", "shape_mismatch"),
-        *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait", "group_order"),
-        "group_creation",
+        *DISAGREEMENTS,
+        *("call_mismatch", "missing_participant"),
+        *("circular_wait", "group_order", "group_creation"),
     }
 )
 
@@ -406,7 +407,7 @@ def _explain_sizes(
 
     Each rank passes tensors of one shape, so that they do not part by what they pass.
     """
-    if finding.diagnosis not in {"shape_mismatch", "split_mismatch"}:
+    if finding.diagnosis != "shape_mismatch":
         return None
     parting = Parting(group="", at=0, calls=dict(_list_marked(finding, records, folder)))
     return find_sizes(parting, folder) if len(parting.sides) == 1 else None
