@@ -43,7 +43,7 @@ KINDS = {
     "checkpoint": "the name of a checkpoint, and no path",
     "batch": "a group, {group: g, sizes: [8, 4]} or {DistributedSampler: {group: g}}",
     "labels": "a list of labels of layers",
-    "number": "a number, or an expression of parameters and matrix keys: one for all ranks",
+    "number": "a number, or an expression of parameters and `world_size`: one for all ranks",
     "clip": "a number, an expression of `rank`, or {max: 1.0, over: local}",
     "mesh": "the name of a device mesh, or of one of its dimensions: `mesh`, `mesh.dp`",
     "placements": "a list of Shard(dim), Replicate() and Partial(op), one for each mesh dimension",

@@ -98,7 +98,7 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
     if isinstance(node, Mapping):
         if node.words() == [PREMUL_SUM]:
             factor = values.constant_number(
-                node.entries[0][1], context, what="the factor of premul_sum"
+                node.entries[0][1], context, what="the factor of premul_sum", extra=context.world
             )
             return (
                 FAILED
@@ -700,7 +700,7 @@ def _labels(node: Node, context: Context, param: Param) -> Form:
 
 def _number(node: Node, context: Context, param: Param) -> Form:
     """Return a number that is the same on every rank."""
-    found = values.constant_number(node, context, what=f"`{param.name}`")
+    found = values.constant_number(node, context, what=f"`{param.name}`", extra=context.world)
     return FAILED if found is None else Constant(value=found, mark=node.mark)
 
 

@@ -342,11 +342,25 @@ def _compile(node: Scalar, context: Context) -> Expression | Constant:
             limits=context.limits,
         )
     except ScenarioError as error:
-        context.problems.keep(map(_add_repair, error.problems))
+        context.problems.keep(_add_repair(_blame_comma(each, node)) for each in error.problems)
         return FAILED
     if BACKEND in compiled.names:
         context.asked.add(BACKEND)
     return compiled
+
+
+def _blame_comma(problem: Problem, node: Scalar) -> Problem:
+    """Return a problem of an expression, with the help for one that a comma of YAML has cut off.
+
+    `{ranks: range(0, 2)}` has the value `range(0`, and a key `2)`.
+    """
+    covered = extent(node.mark) if node.mark is not None else None
+    if node.mark is None or covered is None or not problem.message.endswith("is never closed"):
+        return problem
+    if not node.mark.source.text[covered[1] :].lstrip().startswith(","):
+        return problem
+    hint = "quote the expression: within `{...}` and `[...]` a comma ends what has no quotes"
+    return replace(problem, hint=hint)
 
 
 def _add_repair(problem: Problem) -> Problem:
@@ -543,9 +557,14 @@ def constant_value(
         return None
 
 
-def constant_number(node: Node, context: Context, *, what: str) -> float | None:
-    """Return a number that is the same on every rank; None where it is none, which is noted."""
-    found = constant_value(node, context, what=what)
+def constant_number(
+    node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None
+) -> float | None:
+    """Return a number that is the same on every rank; None where it is none, which is noted.
+
+    `extra` are names that it may read next to parameters and matrix keys, as `world_size`.
+    """
+    found = constant_value(node, context, what=what, extra=extra)
     if isinstance(found, int | float) and not isinstance(found, bool):
         return float(found)
     if found is not None or (isinstance(node, Scalar) and node.value is None):
