@@ -65,6 +65,7 @@ from torch_scenarios.cost.intervals import (
     CONTEXT_GROUPS,
     EXPERTS,
     FLOAT8,
+    HOST,
     IN_TWO,
     LEAST,
     LONG,
@@ -134,11 +135,17 @@ COPIED_OUT, COPIED_GRADIENT = 4, 2
 MOVED_ROUTED = 18
 #: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
 BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
-#: operators of torch that a block is in eager code, and the kernels that they start, forwards and
-#: backwards: of a Llama's, as `record --times-on` counts them, without what FSDP2 adds; and the
-#: kernels of compiled code, whose operators take a host no time
-STARTED, STARTED_BACKWARD = (72, 21), (105, 35)
-STARTED_COMPILED, STARTED_COMPILED_BACKWARD = (0, 14), (0, 24)
+#: operators of torch that a block is, and the kernels that they start, forwards and backwards: of a
+#: Llama's, as `record --times-on` counts them, without what FSDP2 adds; in EAGER code those of
+#: transformers 4.57.1, as torch dispatches them; and the kernels of COMPILED code, whose operators
+#: take a host no time
+STARTED = {
+    EAGER: ((76, 38), (142, 81)),
+    FUSED: ((72, 21), (105, 35)),
+    COMPILED: ((0, 14), (0, 24)),
+}
+#: the part of a block from which on a step is compared with those whose kernels wait for their HOST
+WAITS_FROM = 0.1
 #: what a model need not state
 OPTIONAL = (
     *("head", "experts", "active", "shared", "matrix"),
@@ -400,8 +407,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return whether its code is known between products: its kernels, or what hides there."""
         return self.kernels != FUSED or self.tensor_overlap == 1
 
-    def forms_of(self, way: Candidate) -> list[str]:
+    def forms_of(self, way: Candidate, gpu: Gpu) -> list[str]:
         """Return by what a way's step is compared with published ones: see `intervals`."""
+        found = self.load(way, gpu)
         forms = {
             PLANNED: True,
             AS_STATED: self.states_kernels,
@@ -411,6 +419,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             IN_TWO: way.is_in_two,
             LONG: way.context == 1 and self.sequence >= LONG_FROM,
             SMALL_EXPERTS: self.experts > 0 and self.inner < WIDE_FROM,
+            HOST: found.waits > WAITS_FROM * (found.block + found.backwards),
         }
         return [form for form, has_it in forms.items() if has_it]
 
@@ -509,12 +518,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         own, routed = self.parameters_of(way, stage)
         sharded = own / way.shards + routed / way.experts_shards
         recomputed = self.find_recomputed(way)
-        started = (
-            (STARTED_COMPILED, STARTED_COMPILED_BACKWARD)
-            if self.kernels == COMPILED
-            else (STARTED, STARTED_BACKWARD)
-        )
-        starts, starts_backward = (gpu.time_starts(*each) for each in started)
+        starts, starts_backward = (gpu.time_starts(*each) for each in STARTED[self.kernels])
         if way.recompute == ALL:
             starts_backward += recomputed * starts
         backwards = BACKWARD * (products + passed) + attention_backward + cast_backwards
@@ -902,7 +906,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             if held >= 1:
                 tensors[f"held_{name}"] = (int(held), "uint8")
         least = self.hold_least().load(way, gpu).held
-        tags = [*self.forms_of(way), *[f"{LEAST}{int(least)}"] * (least < found.held)]
+        tags = [*self.forms_of(way, gpu), *[f"{LEAST}{int(least)}"] * (least < found.held)]
         lines = [
             "version: 1",
             f"name: {way.name}",

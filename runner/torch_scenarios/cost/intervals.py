@@ -118,6 +118,7 @@ PLANNED, EXPERTS, CONTEXT_GROUPS, FLOAT8 = "planned", "experts", "context", "flo
 #: compared with what was forecast of published steps as their code is known to be
 AS_STATED = "stated"
 IN_TWO, LONG, SMALL_EXPERTS = "zero-bubble", "long-sequences", "small-experts"
+HOST = "host"
 #: recorded steps, and what a record says of its kernels (record/kernels)
 RECORDED, CONVOLUTION = "recorded", "convolution"
 #: words for the forms by which the interval of a planned step is widened
@@ -128,6 +129,7 @@ FORMS = {
     IN_TWO: "with a zero-bubble schedule",
     LONG: "of sequences of 16,384 tokens and more",
     SMALL_EXPERTS: "with experts of fewer than 1,024 features",
+    HOST: "whose kernels wait for their host",
     CONVOLUTION: "with convolutions",
 }
 

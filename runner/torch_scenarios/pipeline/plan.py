@@ -60,7 +60,8 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
 
     The file is a scenario like any other: it can be read, checked and forecast again, so that the
     number is not one to be believed. It holds `held` bytes, and by other code `least`. Kernels of a
-    block wait `waits_us` for their host, forwards and backwards.
+    block wait `waits_us` for their host, forwards and backwards. By its `forms` it is compared with
+    published steps.
     """
 
     way: Candidate
@@ -72,6 +73,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     bottleneck: str
     bubble_us: float = 0.0
     waits_us: float = 0.0
+    forms: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -265,7 +267,8 @@ def weigh_candidate(
         times = way.turns - FEW_TURNS
         alone = _repeat(short, longer, times)
         shares = {name: us + times * (us - before.get(name, 0.0)) for name, us in last.items()}
-    found = widen(alone, model.forms_of(way))
+    forms = model.forms_of(way, gpu)
+    found = widen(alone, forms)
     least = min(held, float(int(model.hold_least().load(way, gpu).held)))
     load = model.load(way, gpu)
     return PlannedStep(
@@ -278,6 +281,7 @@ def weigh_candidate(
         bottleneck=_bottleneck(found.time, shares),
         bubble_us=model.bubble_us(way, load, CollectiveTimes(machine, way.ranks)),
         waits_us=load.waits,
+        forms=tuple(forms),
     )
 
 
@@ -299,7 +303,7 @@ def _weigh(
     assert predicted is not None
     assert predicted.traffic is not None
     assert analysis.footprint is not None
-    forms = model.forms_of(way)
+    forms = model.forms_of(way, gpu)
     found = forecast_alone(predicted.traffic, machine, reckoned=True, forms=forms)
     names, shares = _names(steps_of(scenario.steps)), dict[str, float]()
     for part in found.steps:
@@ -384,7 +388,8 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     large = "does not fit" if found.too_large == 1 else "do not fit"
     ways = "1 way divides" if found.looked_at == 1 else f"{found.looked_at} ways divide"
     were = "was" if len(found.steps) == 1 else "were"
-    other = f", {found.open_ways} more only by other code" if found.open_ways else ""
+    less = f", {found.open_ways} more fit only with code that holds less"
+    other = less if found.open_ways else ""
     summary = (
         f"{ways} the model, {found.too_large} of them {large}{other}; "
         f"{len(found.steps)} {were} proved and weighed"
@@ -562,7 +567,7 @@ def _list_ratios(form: str) -> list[float]:
 def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
     """Return how far off published steps of such forms were."""
     lines = []
-    own = {form for step in found.steps for form in model.forms_of(step.way)}
+    own = {form for step in found.steps for form in step.forms}
     for form in filter(own.__contains__, FORMS):
         compared = form_interval(form)
         words = f"of steps {FORMS[form]} none was compared with a measurement"
