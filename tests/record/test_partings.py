@@ -1544,6 +1544,41 @@ def test_a_loop_that_ends_by_the_clock_of_each_rank_is_noted(
     )
 
 
+LEADS_PAST = """import time
+def keep(model, loss, best):
+    now = time.time() - loss
+    if ASKED:
+        return False
+    dist.all_reduce(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "line", "words"),
+    [
+        ("loss > best", 6, "leads past communication (:6) by each rank's own number"),
+        ("now > best", 6, "leads past communication (:6) by each rank's own clock"),
+        ("loss > best", 1, ""),
+    ],
+)
+def test_a_way_out_before_communication_is_noted_where_ranks_decide_it_by_numbers(
+    asked: str, line: int, words: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, LEADS_PAST.replace("ASKED", asked))
+    asks = Decision(kind="if", file=file, line=4, text=f"if {asked}", names=("loss",))
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, line)),
+            ways=[BranchTaken(before=1, decision=asks, no=1, values=(f"0.{rank + 1}",))],
+        )
+        for rank in range(2)
+    }
+    lines = list_own_ways(records, str(tmp_path))
+    assert len(lines) == bool(words)
+    assert words in "".join(lines)
+
+
 @pytest.mark.parametrize(("asked_at", "is_told"), [((2, 5), False), ((2, 4), True)])
 def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
     asked_at: tuple[int, int], *, is_told: bool, tmp_path: Path

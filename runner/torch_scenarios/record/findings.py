@@ -611,7 +611,7 @@ def _endings(
                     or _OF_OTHER_DATA.search(record.error or "") is not None
                 )
                 and any(
-                    rank in each.ranks
+                    (rank in each.ranks or _is_given_less(record, each))
                     and each.diagnosis in {*DISAGREEMENTS, "call_mismatch", "invalid_argument"}
                     for each in told
                 )
@@ -648,6 +648,17 @@ def _endings(
             )
         )
     return causes, results
+
+
+def _is_given_less(record: RankRecord, finding: Finding) -> bool:
+    """Whether a rank raises for the size of what it was given, and a message has another size.
+
+    What one stage of a pipeline sends goes through the next one to those behind it.
+    """
+    is_of_message = any(_OF_MESSAGE.search(f"{e.words} {e.rest}") for e in finding.notes)
+    takes = any(each.operation in MESSAGES for each in record.calls)
+    is_size = _OF_OTHER_DATA.search(record.error or "") is not None
+    return finding.diagnosis == "shape_mismatch" and is_of_message and takes and is_size
 
 
 def find_forked(

@@ -32,6 +32,7 @@ from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
     find_batch,
+    find_collated,
     find_forward_input,
     find_made,
     find_objects,
@@ -72,6 +73,7 @@ from torch_scenarios.record.evidence.reasons.counterpart import (
 from torch_scenarios.record.evidence.reasons.departure import (
     explain_idle,
     explain_parent,
+    explain_time_limit,
     explain_wait,
     find_departure,
     find_endless,
@@ -130,6 +132,7 @@ from torch_scenarios.record.evidence.reasons.model_options import (
 )
 from torch_scenarios.record.evidence.reasons.other_count import find_other_count
 from torch_scenarios.record.evidence.reasons.other_group import (
+    find_meant_group,
     find_other_group,
     find_own_order,
     find_turn_of_callers,
@@ -149,7 +152,12 @@ from torch_scenarios.record.evidence.reasons.part_of_model import (
 from torch_scenarios.record.evidence.reasons.repeated_end import find_repeated_end
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.unlike_value import find_unlike
-from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
+from torch_scenarios.record.evidence.reasons.way_out import (
+    OWN_CLOCK,
+    find_unmet,
+    find_way_out,
+    list_own_ways,
+)
 from torch_scenarios.record.format import BlockingCall, Decision, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -220,6 +228,8 @@ def _part_at_end(records: Mapping[int, RankRecord]) -> Parting:
 
 def _add_unlike(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding with where values become unlike that lead to it, behind its reasons."""
+    if finding.code == "outcome_differs" and finding.fix:
+        return finding  # the error says where it comes from
     parting = parting_of(finding, records) if finding.diagnosis in PARTED else None
     parting = parting or find_parting(records) or _part_at_end(records)
     marks = " ".join(str(each.mark.at) for each in finding.notes if each.mark is not None)
@@ -431,9 +441,10 @@ def _explain_line(records: Mapping[int, RankRecord], folder: str) -> Reason | No
 def _explain_alone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding about what one rank does, with what led there: an error, a refused call."""
     if finding.code == "outcome_differs":
-        late = _explain_timeout(finding, records, folder)
-        if late is not None:
-            return late
+        waited = _explain_limit(finding, records, folder)
+        waited = waited or _explain_timeout(finding, records, folder)
+        if waited is not None:
+            return waited
         about = explain_file(finding, records, folder)
         return about if about != finding else explain_error(finding, records, folder)
     if finding.diagnosis != "invalid_argument":
@@ -465,6 +476,20 @@ def _explain_timeout(
         return None
     clauses, fix = explain_parting(parting, records, folder)
     return add_reason(finding, clauses, fix) if clauses and fix else None
+
+
+def _explain_limit(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Finding | None:
+    """Return a finding that a rank gave up a loop, with what that waits for; None for no such."""
+    for rank in finding.ranks:
+        record = records.get(rank)
+        waits = explain_time_limit(record, records, folder) if record is not None else []
+        if waits and waits[-1].startswith("fix: "):
+            fix = waits[-1].removeprefix("fix: ")
+            notes = (*finding.notes, *map(Clause, waits[:-1]))
+            return replace(finding, notes=notes, fix=fix, help=(fix,))
+    return None
 
 
 #: an `if` with its place, as a clause names it
@@ -514,6 +539,7 @@ def _explain_argument(
         objects = find_objects(DecidedParting(parting, records, folder))
         given = objects or find_forward_input(parting, folder) or find_sizes(parting, folder)
         given = given or find_batch(parting, records, folder)
+        given = given or find_collated(parting, folder)
         given = given or find_own_shape(DecidedParting(parting, records, folder))
         given = given or find_turn_of_callers(parting.sides[0][1], folder)
         if given is not None:
@@ -756,7 +782,7 @@ def _tell_given_too(parted: DecidedParting, reason: Reason) -> tuple[list[Clause
         # what it was made of says more
         reason = (reason[0], loader[1])
     given = find_given_too(parted, " ".join(each.words for each in (reason[0], *behind)))
-    if given is None:
+    if given is None or reason[1].startswith(OWN_CLOCK):
         return behind, reason
     fix = f"{given[1].rstrip('.')}; {reason[1]}" if reason[1] else ""
     return [*behind, given[0]], (reason[0], fix)
@@ -768,7 +794,7 @@ _MORE_TURNS = "more turns on some ranks"
 
 def _find_further(parted: DecidedParting, reason: Reason | None) -> Reason | None:
     """Return what lies behind a reason and has an advice of its own; None where nothing does."""
-    further = find_finalizer(parted) or find_ungrouped(parted)
+    further = find_finalizer(parted) or find_ungrouped(parted) or find_meant_group(parted)
     if further is not None or reason is None or _MORE_TURNS not in reason[0].words:
         return further
     return find_taken(parted, parted.tallies(whole=True))

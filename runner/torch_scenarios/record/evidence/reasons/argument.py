@@ -18,7 +18,11 @@ from torch_scenarios.record.evidence.choice import (
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.frame import Maker
-from torch_scenarios.record.evidence.reasons.left_out import find_sizing, list_collators
+from torch_scenarios.record.evidence.reasons.left_out import (
+    find_filter,
+    find_sizing,
+    list_collators,
+)
 from torch_scenarios.record.evidence.reasons.origin import tell_contents
 from torch_scenarios.record.evidence.reasons.value_source import (
     HASHES_DIFFER,
@@ -366,13 +370,13 @@ def _tell_last_batch(
 
     The second is the line that makes the loader. `has` says how many rows the batch has.
     """
-    traced = trace_value(frames, value)
+    traced = trace_value(frames, value, in_branches=True)
     for script, line in traced:
         head = script.find_for(line)
         made = next(
             ((each, at) for each, at in traced if "DataLoader" in each.called(at)), (script, 0)
         )
-        if head is None or not made[1] or _drops_last(*made):
+        if head is None or not made[1] or _drops_last(*made) or _counts(head.iter):
             continue
         place, at = (each.place(no, folder) for each, no in ((script, line), made))
         words = (
@@ -381,6 +385,51 @@ def _tell_last_batch(
         )
         return words, at
     return None
+
+
+def find_collated(parting: Parting, folder: str) -> Reason | None:
+    """Return the function that leaves rows out of a batch, where ranks have other numbers of them.
+
+    It is one that a loader is given, and that may run in the loader's workers.
+    """
+    calls = {rank: each for rank, each in parting.calls.items() if isinstance(each, RecordedCall)}
+    rows = {rank: _list_rows(call) for rank, call in calls.items()}
+    if len(parting.sides) != 1 or any(len(each) != 1 for each in rows.values()):
+        return None
+    frames = parting.sides[0][1]
+    source = script_at(frames[0][0]) if frames else None
+    value = _find_passed(source, frames[0][1]) if source is not None else None
+    if source is None or value is None or len({each[0] for each in rows.values()}) < 2:
+        return None
+    traced = trace_value(frames, value, in_branches=True)
+    loops = [(e, at, node) for e, at in traced if (node := e.find_for(at)) is not None]
+    head = next(((e, at) for e, at, node in loops if not _counts(node.iter)), None)
+    if head is None or not any("DataLoader" in each.called(at) for each, at in traced):
+        return None
+    scripts = list({each.file: each for each, _ in traced}.values())
+    for script, name, function in list_collators(scripts):
+        at = find_filter(script, function)
+        if not at:
+            continue
+        place, loop = (each.place(no, folder) for each, no in ((script, function.lineno), head))
+        has = values_text({rank: _word_rows(each[0]) for rank, each in sorted(rows.items())})
+        words = (
+            f"the tensor is made of a batch of `{head[0].text(head[1])}` ({loop}), of which "
+            f"`{name}` ({place}) leaves out rows by {script.quote(at, folder)}: it has {has}"
+        )
+        fix = (
+            f"let `{name}` ({place}) put another row where it leaves one out, so that all batches "
+            "are as large; or agree on the largest first (an `all_reduce` with `op=max`) and pad."
+        )
+        return Clause(words), fix
+    return None
+
+
+def _counts(items: ast.expr) -> bool:
+    """Whether a loop goes over numbers, as those of the parts of a batch."""
+    return any(
+        isinstance(each, ast.Call) and name_of(each.func) == "range" for each in ast.walk(items)
+    )
 
 
 def find_last_message(

@@ -114,8 +114,9 @@ def _explain_decision(
     set_under = SET_UNDER.search(values)
     if set_under is not None:
         fix = (
-            f"let all ranks take {set_under[1]} the same way, or send what it sets from one to "
-            f"all: `{text}` ({place}) is decided by that."
+            f"move what communicates out of `{text}` ({place}), or agree on it first (an "
+            f"`all_reduce` of a flag): it is decided by {set_under[1]}, which ranks take "
+            "otherwise."
         )
     if _is_other_way_taken(parted, decision, ranks):
         if not parted.parting.group:  # both ways communicate: their order is to be changed

@@ -40,7 +40,7 @@ def explain_counted_key(
         each.path
         for record in records.values()
         for each in record.changes
-        if each.what == "awaits" and each.place.frames[:1]
+        if each.what in {"awaits", "sets"} and each.place.frames[:1]
         if each.place.frames[0][:2] == (file, test.lineno)
     }
     for key in sorted(asked if over and min(over.values()) else ()):
@@ -49,6 +49,7 @@ def explain_counted_key(
             for record in records.values()
             for each in record.changes
             if each.what == "sets" and each.path == key and _counts_up(each.place)
+            if each.place.frames[0][:2] != (file, test.lineno)
         ]
         if len(counts) < len(records):
             continue

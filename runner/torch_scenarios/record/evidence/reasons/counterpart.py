@@ -428,22 +428,70 @@ def _loop(
         way_out = next(filter(None, left), None)
         if way_out is not None:
             return way_out
-        place = parted.place(decision)
-        bound = _tell_bound((decision.file, decision.line), parted.folder)
-        counted, name = tell_counter(parted, (decision.file, decision.line))
-        behind = f"; {bound} sets them" if bound else f"; {counted}" if counted else ""
-        clause = Clause(
-            f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
-            + list_times(turns)
-            + behind
+        return _tell_turns(parted, decision, turns, (span, fewest))
+    return None
+
+
+def _tell_turns(
+    parted: DecidedParting,
+    decision: Decision,
+    turns: Mapping[int, int],
+    about: tuple[tuple[int, int], Sequence[int]],
+) -> Reason:
+    """Return that a loop has more turns on some ranks, and why: a `break`, or what bounds it.
+
+    `about` are its first and last line, and the ranks with the fewest turns.
+    """
+    span, fewest = about
+    place = parted.place(decision)
+    words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+    words += list_times(turns)
+    broken = _find_break(parted, (decision.file, *span), fewest)
+    if broken is not None:
+        return Clause(f"{words}; {broken[0]}"), broken[1]
+    bound = _tell_bound((decision.file, decision.line), parted.folder)
+    counted, name = tell_counter(parted, (decision.file, decision.line))
+    words += f"; {bound} sets them" if bound else f"; {counted}" if counted else ""
+    fix = f"give every rank that takes it the same number of turns of the loop at {place}."
+    if name and not bound:
+        fix = (
+            f"count `{name}` alike on all ranks, or let one of them decide and send it, so "
+            f"that they leave the loop at {place} in the same turn."
         )
-        fix = f"give every rank that takes it the same number of turns of the loop at {place}."
-        if name and not bound:
-            fix = (
-                f"count `{name}` alike on all ranks, or let one of them decide and send it, so "
-                f"that they leave the loop at {place} in the same turn."
-            )
-        return clause, fix
+    return Clause(words), fix
+
+
+def _find_break(
+    parted: DecidedParting, loop: tuple[str, int, int], fewest: Sequence[int]
+) -> tuple[str, str] | None:
+    """Return the `break` by which ranks with the fewest turns of a loop leave it, and the advice.
+
+    Others may take it too, as often and in later turns::
+
+        for step in range(size):
+            if step > rank:           rank 0 in turn 1, rank 1 in turn 2
+                break
+    """
+    source = script_at(loop[0])
+    for decision, own in parted.tallies(whole=True, alike=True).items() if source else ():
+        is_inside = decision.file == loop[0] and loop[1] < decision.line <= loop[2]
+        jump = source.jump_under(decision.line) if source is not None and is_inside else None
+        if decision.kind != "if" or jump is None or jump[1] not in {"break", "return"}:
+            continue
+        taken = {rank: each.yes if jump[0] == "body" else each.no for rank, each in own.items()}
+        if not all(taken[rank] for rank in fewest):
+            continue
+        ranks = [rank for rank, count in taken.items() if count]
+        place = parted.place(decision)
+        verb = "leaves" if len(ranks) == 1 else "leave"
+        words = f"{ranks_text(ranks)} {verb} it by the `{jump[1]}`:{jump[2]} under "
+        words += f"`{decision.text}` ({place})"
+        values = list_values(decision, {rank: own[rank] for rank in ranks})
+        words += f", where {values}" if values else ""
+        return words, (
+            f"take the way out at {place} on all ranks in the same turn, or on none: what is sent "
+            "in each turn of the loop is for all of them."
+        )
     return None
 
 

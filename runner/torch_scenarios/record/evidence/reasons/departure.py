@@ -11,10 +11,12 @@ known by its stack and its line, and what people have mended it by::
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import PurePath
+from typing import TypeGuard
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, count_turns, short
@@ -33,7 +35,13 @@ from torch_scenarios.record.evidence.reasons.lost_wakeup import explain_lost_wak
 from torch_scenarios.record.evidence.reasons.queue_item import explain_item
 from torch_scenarios.record.evidence.reasons.skipped_key import explain_skipped_key
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.evidence.script import end_of, find_one_call, place_at, script_at
+from torch_scenarios.record.evidence.script import (
+    Script,
+    end_of,
+    find_one_call,
+    place_at,
+    script_at,
+)
 from torch_scenarios.record.evidence.stack import (
     RankStack,
     StackFrame,
@@ -853,10 +861,7 @@ def find_polls(
                 text += "" if test is loop.test else f", until `{ast.unparse(test)}`,"
                 of_kind.setdefault(text, []).append(rank)
                 counted = counted or _find_uncounted(records, (file, test.lineno), folder)
-                missed = missed or _find_missed(records, (file, test.lineno), folder)
-                missed = missed or explain_counted_key(records, (file, loop), test, folder)
-                missed = missed or _find_unlisted(records, test, place, folder)
-                missed = missed or _find_unwritten(records, test, place, folder)
+                missed = missed or _explain_poll(records, (file, loop), test, folder)
                 break
     if missed:
         return missed
@@ -871,6 +876,76 @@ def find_polls(
         for text, ranks in timed.items()
     ]
     return counted
+
+
+def _explain_poll(
+    records: Mapping[int, RankRecord],
+    at: tuple[str, ast.While | ast.For],
+    test: ast.expr,
+    folder: str,
+) -> list[str]:
+    """Return what a loop asks for again and again that never comes, and what helps; or nothing."""
+    file, loop = at
+    place = place_at(file, loop.lineno, folder)
+    return (
+        _find_missed(records, (file, test.lineno), folder)
+        or (explain_counted_key(records, (file, loop), test, folder) if _is_while(loop) else [])
+        or _find_unlisted(records, test, place, folder)
+        or _find_unwritten(records, test, place, folder)
+    )
+
+
+def explain_time_limit(
+    record: RankRecord, records: Mapping[int, RankRecord], folder: str
+) -> list[str]:
+    """Return what a rank has waited for that raises by a time limit of the script.
+
+    The `raise` is in the loop that waits, or behind it::
+
+        while not path.exists():                 while time.time() < end:
+            if time.time() > end:                    if path.exists():
+                raise TimeoutError(path)                 return path
+            time.sleep(0.1)                      raise TimeoutError(path)
+    """
+    for file, line, _ in record.raised_at.frames:
+        source = script_at(file)
+        found = _find_given_up(source, line) if source is not None else None
+        if found is None:
+            continue
+        loop, test = found
+        return _find_uncounted(records, (file, test.lineno), folder) or _explain_poll(
+            records, (file, loop), test, folder
+        )
+    return []
+
+
+def _find_given_up(source: Script, line: int) -> tuple[ast.While | ast.For, ast.expr] | None:
+    """Return the loop that a `raise` gives up, and what the loop asks in each turn; or None."""
+    around = [node for node, _ in source.find_statements(line)]
+    for loop in around:
+        if isinstance(loop, ast.While) and not _asks_clock(loop.test):
+            test = _read_test(loop)
+            return (loop, test) if test is not None else None
+        if isinstance(loop, ast.While | ast.For):
+            return _find_asked(loop)
+    for node in ast.walk(source.scope(line)):
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            for before, each in itertools.pairwise(block if isinstance(block, list) else ()):
+                if each.lineno == line and isinstance(before, ast.While | ast.For):
+                    return _find_asked(before)
+    return None
+
+
+def _find_asked(loop: ast.While | ast.For) -> tuple[ast.While | ast.For, ast.expr] | None:
+    """Return a loop with the condition by which it is left before its time is over; or None."""
+    for node in loop.body:
+        if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Break | ast.Return):
+            return loop, node.test
+    return None
+
+
+def _is_while(loop: ast.While | ast.For) -> TypeGuard[ast.While]:
+    return isinstance(loop, ast.While)
 
 
 def find_endless_loop(

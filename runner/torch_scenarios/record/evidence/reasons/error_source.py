@@ -274,6 +274,41 @@ def _find_collate(record: RankRecord, _: re.Match[str], folder: str) -> Reason |
     return Clause(words), fix
 
 
+#: methods and functions that make a plain number, or a list of them, of a tensor
+_PLAIN = frozenset(
+    {"item", "tolist", "float", "int", "str", "len", "round", "size", "numel", "repr"}
+)
+
+
+def _find_unprintable(record: RankRecord, _: re.Match[str], folder: str) -> Reason | None:
+    """Return what is written as JSON and is a tensor: what the lines pass that no call makes plain.
+
+    The innermost line of the script may pass on what it is given itself.
+    """
+    for file, line, _text in record.raised_at.frames:
+        source = script_at(file)
+        calls = source.calls(line) if source is not None else []
+        passed = [part for each in calls for part in each.args]
+        passed += [each.value for call in calls for each in call.keywords if each.arg]
+        passed += [
+            value for part in passed if isinstance(part, ast.Dict) for value in part.values if value
+        ]
+        for value in passed:
+            if source is None or not isinstance(value, ast.Name | ast.Attribute):
+                continue
+            at = source.assignment(value, line, in_parts=True)
+            made = source.values(at)[:1] if at else []
+            if not made or not isinstance(made[0], ast.Call) or name_of(made[0].func) in _PLAIN:
+                continue
+            name, place = ast.unparse(value), source.place(line, folder)
+            words = f"`{name}` ({place}) is set by {source.quote(at, folder)}"
+            return Clause(words), (
+                f"write a plain number at {place}: `{name}.item()`, or `{name}.tolist()` where "
+                "it has several."
+            )
+    return None
+
+
 _Find = Callable[[RankRecord, re.Match[str], str], Reason | None]
 #: what an error says -> what finds the line that it is about
 _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
@@ -285,6 +320,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], _Find], ...] = (
         _find_unpicklable,
     ),
     (re.compile(r"[Cc]an't (?:get|pickle) .*?([\w.]+)\.<locals>\.([\w<>]+)"), _find_unpicklable),
+    (re.compile(r"Object of type \w+ is not JSON serializable"), _find_unprintable),
     (re.compile(r"rank should not be the same as the rank of the current process"), _find_peer),
     (re.compile(r"DataLoader timed out after (\d+) seconds"), _find_slow_worker),
     (re.compile(r"batches of different size with `dispatch_batches"), _find_collate),

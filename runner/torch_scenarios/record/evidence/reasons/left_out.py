@@ -6,10 +6,12 @@ Each rank reads as many rows, and a generator, a dataset or a line before the lo
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, count_turns
+from torch_scenarios.record.evidence.reasons.origin import list_own_seeds
 from torch_scenarios.record.evidence.reasons.value_source import HASHES_DIFFER, find_hash
 from torch_scenarios.record.evidence.script import (
     Script,
@@ -44,6 +46,9 @@ def tell_left_out(
     )
     lines = [(source, at[1]), *source.traces(node.iter, at[1])]
     inside = [*_list_givers(source, node.iter, lines)]
+    drawn = _tell_own_draws(inside, parted.folder)
+    if drawn[0]:
+        return drawn
     for decision, own in parted.tallies(whole=True).items():
         conditions = [
             script.condition(decision.line)
@@ -95,9 +100,65 @@ def _list_unseen(
         for loop in ast.walk(giver)
         if isinstance(loop, ast.For)
         for node in ast.walk(loop)
-        if isinstance(node, ast.If) and _reads_item(loop, node)
-        if _count_left(node, {}) is not None and not script.names_rank(node.lineno)
+        if (isinstance(node, ast.ExceptHandler) and _drops_item(loop, node))
+        or (
+            isinstance(node, ast.If)
+            and _reads_item(loop, node)
+            and _count_left(node, {}) is not None
+            and not script.names_rank(node.lineno)
+        )
     ]
+
+
+def _drops_item(loop: ast.For, handler: ast.ExceptHandler) -> bool:
+    """Whether a handler in a loop goes on to the next item, where the loop gives what was read.
+
+    It raises nothing, gives nothing in its place, and leaves no loop.
+    """
+    ends = (ast.Raise, ast.Return, ast.Break, ast.Yield)
+    inner = [each for part in handler.body for each in ast.walk(part)]
+    if any(isinstance(each, ends) or _appends(each) for each in inner):
+        return False
+    return any(isinstance(each, ast.Yield) or _appends(each) for each in ast.walk(loop))
+
+
+def _appends(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and name_of(node.func) == "append"
+
+
+#: calls that draw from a generator which all of a process share
+_SHARED = re.compile(r"\b(?:np\.|numpy\.|torch\.)?random\.\w+\(|\btorch\.rand(?:perm|int|n)?\(")
+
+
+def _tell_own_draws(
+    inside: Sequence[tuple[Script, ast.FunctionDef]], folder: str
+) -> tuple[str, str]:
+    """Return that what gives a loop its items draws, and is seeded by the rank, and deals by rank.
+
+    Each rank then takes its part of another order, and packs other batches.
+    """
+    for script, giver in inside:
+        drawn = [
+            node.lineno
+            for node in ast.walk(giver)
+            if isinstance(node, ast.Call)
+            and _SHARED.match(f"{ast.unparse(node.func)}(")
+            and not any(each.arg == "generator" for each in node.keywords)
+        ]
+        deals = any(
+            isinstance(node, ast.Slice) and node.step is not None for node in ast.walk(giver)
+        )
+        if not drawn or not deals:
+            continue
+        for where, at in list_own_seeds([each for each, _ in inside])[:1]:
+            seed, place = where.quote(at, folder), script.place(drawn[0], folder)
+            words = f"its items are drawn at random by `{script.text(drawn[0])}` ({place}), and "
+            words += f"each rank is seeded otherwise by {seed}: each deals from an order of its own"
+            return words, (
+                f"draw the same on all ranks at {place}, from a generator of its own that is "
+                "seeded alike on all of them (`random.Random(seed + epoch)`)."
+            )
+    return "", ""
 
 
 def _reads_item(loop: ast.For, condition: ast.If) -> bool:
@@ -184,6 +245,24 @@ def list_collators(scripts: Sequence[Script]) -> list[tuple[Script, str, ast.Fun
         for node in kind.body
         if isinstance(node, ast.FunctionDef) and node.name == _MAKES_BATCH
     ]
+
+
+def find_filter(source: Script, function: ast.FunctionDef) -> int:
+    """Return the line of a function that leaves out items by their values; 0 where none does.
+
+    By brackets or a mask, or by an `if` in a loop that keeps the others, or an error that it
+    catches there.
+    """
+    kept = (
+        node.lineno
+        for loop in ast.walk(function)
+        if isinstance(loop, ast.For)
+        for node in ast.walk(loop)
+        if (isinstance(node, ast.ExceptHandler) and _drops_item(loop, node))
+        or (isinstance(node, ast.If) and _count_left(node, {}) is not None)
+    )
+    filters = _list_filters(source, function.lineno, end_of(function))
+    return next(filters, 0) or next(kept, 0)
 
 
 def find_sizing(source: Script, function: ast.FunctionDef) -> int:

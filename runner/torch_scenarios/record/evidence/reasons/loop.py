@@ -336,6 +336,12 @@ def advise_turns(text: str, at: tuple[str, int], place: str, *, is_backward: boo
     bounds = re.search(r" in range\((.*)\)$", text)
     if bounds is not None and not bounds[1].startswith("len("):
         return f"{turns}let `{bounds[1]}` be the same on all ranks, or agree on it first{join}."
+    if _is_iterable(*at):
+        return (
+            f"{turns}deal as many items to each rank and worker, or let all ranks end an epoch "
+            f"after one number of steps that they agree on (an `all_reduce` with `op=min`){join}. "
+            "`drop_last=True` evens nothing out here: each rank's own items are batched."
+        )
     if is_backward or _BATCHES.search(text):
         return (
             f"{turns}uneven batches need `drop_last=True` (of the sampler and the loader), or one "
@@ -344,6 +350,26 @@ def advise_turns(text: str, at: tuple[str, int], place: str, *, is_backward: boo
     return (
         f"{turns}let it go over the same items on all ranks, or agree on its length first (an "
         "`all_reduce` with `op=max`)."
+    )
+
+
+def _is_iterable(file: str, line: int) -> bool:
+    """Whether a loop goes over a loader of a script's `IterableDataset`, which has no sampler."""
+    source = script_at(file)
+    node = source.find_for(line) if source is not None else None
+    if source is None or node is None:
+        return False
+    made = [call for script, at in source.traces(node.iter, line) for call in script.calls(at)]
+    made += [each for each in ast.walk(node.iter) if isinstance(each, ast.Call)]
+    if not any(name_of(each.func).endswith("DataLoader") for each in made):
+        return False
+    names = {name_of(each.func) for each in made}
+    return any(
+        isinstance(kind, ast.ClassDef)
+        and kind.name in names
+        and any(name_of(base) == "IterableDataset" for base in kind.bases)
+        for script in (source, *source.imported())
+        for kind in ast.walk(script.tree)
     )
 
 
@@ -629,20 +655,17 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     traced = [*source.traces(node.iter, line)]
     options = [each for each in traced if ".add_argument(" in each[0].text(each[1])]
     asking = [
-        (script, at)
-        for script, at in traced
-        if script.asks_rank(at) and not script.keeps_rank(at)
-        if f"{script.text(at)}, :{at}" not in known
+        (script, at) for script, at in traced if script.asks_rank(at) and not script.keeps_rank(at)
     ]
+    dealt = _find_dealt(asking)
+    asking = [each for each in asking if f"{each[0].text(each[1])}, :{each[1]}" not in known]
     # what a function returns is made of what it has set before
     is_made = bool(asking) and asking[0][0].text(asking[0][1]).startswith("return ")
     behind = [
         script.quote(at, folder)
-        for script, at in dict.fromkeys(
-            [*options[:1], *asking[: 2 if is_made else 1], *_find_dealt(asking)]
-        )
+        for script, at in dict.fromkeys([*options[:1], *asking[: 2 if is_made else 1], *dealt])
     ]
-    if asking:
+    if asking or dealt:
         words = "" if _is_of_script(source, node.iter) else words
         return f"{words}{_DEPENDS} {', and that from '.join(behind)}"
     return words
@@ -670,8 +693,14 @@ def _find_dealt(asking: Sequence[tuple[Script, int]]) -> list[tuple[Script, int]
         for each in ast.walk(method)
         if isinstance(each, ast.Subscript)
         and isinstance(each.slice, ast.Slice)
-        and script.names_rank(each.lineno)
+        and _is_by_rank(script, each.slice, each.lineno)
     ][:1]
+
+
+def _is_by_rank(script: Script, part: ast.Slice, line: int) -> bool:
+    """Whether the bounds of a slice name the rank, or are made of what does."""
+    bounds = ast.Tuple([each for each in (part.lower, part.upper) if each], ast.Load())
+    return any(map(script.names_rank, (line, *script.origins(bounds, line))))
 
 
 def _is_of_script(source: Script, value: ast.expr) -> bool:

@@ -38,10 +38,20 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     is_known = _OF_THE_GROUP in (finding.fix or "")  # its members fail alike, whatever was decided
     if finding.diagnosis is not None or is_known or not raised or raised[0].error is None:
         return finding
+    if (source := find_source(raised[0], folder)) is not None:
+        notes = (*finding.notes, source[0])
+        return replace(finding, notes=notes, fix=source[1], help=(source[1],))
+    return _explain_decided(finding, raised, records, folder)
+
+
+def _explain_decided(
+    finding: Finding, raised: Sequence[RankRecord], records: Mapping[int, RankRecord], folder: str
+) -> Finding:
+    """Return a finding of an error that no line is known for, with what ranks decided before it."""
     parted = DecidedParting(
         Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder
     )
-    finding = _add_source(finding, raised[0], folder, by_all=len(raised) == len(records))
+    finding = _add_passed(finding, raised[0], folder, by_all=len(raised) == len(records))
     of_model = any(names_model(each.error or "") for each in raised)
     made = _tell_made(raised[0], folder) if _OTHER_MODEL.search(raised[0].error or "") else ""
     if made:
@@ -97,12 +107,8 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
 _OF_THE_GROUP = "for its rank "
 
 
-def _add_source(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:
-    """Return a finding with the line that its error is about, or with what all ranks pass there."""
-    source = find_source(record, folder)
-    if source is not None:
-        notes = (*finding.notes, source[0])
-        return replace(finding, notes=notes, fix=source[1], help=(source[1],))
+def _add_passed(finding: Finding, record: RankRecord, folder: str, *, by_all: bool) -> Finding:
+    """Return a finding with what ranks pass in the line that raises, where all of them raise."""
     passed = tell_passed(record, folder) if by_all and not finding.fix else ""
     return replace(finding, notes=(*finding.notes, Clause(passed))) if passed else finding
 

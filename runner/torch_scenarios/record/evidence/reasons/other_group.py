@@ -50,6 +50,50 @@ def find_other_group(
     return clause, fix
 
 
+def find_meant_group(parted: DecidedParting) -> Reason | None:
+    """Return another group, whose members are the very ranks that come to a line of a collective.
+
+    The line passes a group of which one rank alone comes there, in each of its kind::
+
+        if mesh.get_local_rank("tp") != 0:                ranks 0 and 2 come to the `all_reduce`:
+            return                                        they are a group of "dp"
+        dist.all_reduce(mean, group=mesh["tp"].get_group())
+    """
+    for ranks, frames in parted.parting.sides:
+        call = parted.parting.calls[ranks[0]]
+        if len(ranks) != 1 or not isinstance(call, RecordedCall) or len(call.group) < 2:
+            continue
+        come = {
+            rank: each.group
+            for rank, record in parted.records.items()
+            for each in record.calls
+            if each.place.frames == frames and each.operation == call.operation
+        }
+        apart = {*come.values()}  # each of them with a group of its own
+        if len(come) < 2 or len(apart) < len(come):
+            continue
+        meant = next(
+            (
+                members
+                for _, members, _ in parted.records[ranks[0]].groups.values()
+                if {*members} == {*come} and members != call.group
+            ),
+            None,
+        )
+        if meant is None:
+            continue
+        place, group = short(frames, parted.folder), _list_ranks(meant)
+        words = (
+            f"{ranks_text(sorted(come))} come to {place}, one of each group that is passed there, "
+            f"and are a group themselves: that of ranks {group}"
+        )
+        return Clause(words), (
+            f"pass the group of ranks {group} at {place}, or let all ranks of the group that is "
+            "passed come there."
+        )
+    return None
+
+
 def find_group_apart(
     parted: DecidedParting, send: RecordedCall, take: RecordedCall, ends: tuple[int, int]
 ) -> Reason | None:

@@ -23,8 +23,13 @@ HASHES_DIFFER = "unless PYTHONHASHSEED is set, the hash of a string is another o
 MOST_FOLLOWED = 16
 
 
-def trace_value(frames: Frames, value: ast.expr) -> list[tuple[Script, int]]:
-    """Return the lines that a value comes from, the nearest first, in the frames of its call."""
+def trace_value(
+    frames: Frames, value: ast.expr, *, in_branches: bool = False
+) -> list[tuple[Script, int]]:
+    """Return the lines that a value comes from, the nearest first, in the frames of its call.
+
+    With `in_branches` a name that both ways of an `if` set comes from both.
+    """
     found: dict[tuple[str, int], Script] = {}
     known: set[tuple[int, str]] = set()
     waiting: list[tuple[int, ast.expr, int]] = [(0, value, frames[0][1])] if frames else []
@@ -33,12 +38,14 @@ def trace_value(frames: Frames, value: ast.expr) -> list[tuple[Script, int]]:
         source = script_at(frames[depth][0])
         if source is None:
             continue
-        for script, at in source.traces(read, line):
+        for script, at in source.traces(read, line, in_parts=in_branches):
             found.setdefault((script.file, at), script)
-        for name in _list_names(source, read, line):
+        for name in _list_names(source, read, line, in_parts=in_branches):
             if (depth, name) in known:
                 continue
             known.add((depth, name))
+            for at in source.assignments(ast.Name(name), line)[1:] if in_branches else ():
+                waiting += [(depth, given, at) for given in source.values(at)]
             loop = _find_loop(source, name, line)
             if loop is not None:
                 found.setdefault((source.file, loop.lineno), source)
@@ -63,9 +70,12 @@ def find_hash(source: Script, line: int) -> tuple[Script, ast.Call] | None:
     return None
 
 
-def _list_names(source: Script, read: ast.expr, line: int) -> Iterator[str]:
+def _list_names(
+    source: Script, read: ast.expr, line: int, *, in_parts: bool = False
+) -> Iterator[str]:
     """Yield the names that an expression reads, and those that the lines read which set them."""
-    lines = {at for script, at in source.traces(read, line) if script is source}
+    traced = source.traces(read, line, in_parts=in_parts)
+    lines = {at for script, at in traced if script is source}
     for node in (read, *ast.walk(source.tree)):
         is_set = isinstance(node, ast.Assign) and node.lineno in lines
         if node is read or is_set:

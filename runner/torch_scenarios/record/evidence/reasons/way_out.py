@@ -92,7 +92,7 @@ def find_way_out(
                 f"; {ranks_text(absent)} {come} not come there: {go} not go into "
                 f"`{around.text}` ({parted.place(around)})"
             )
-        advice = Clause(""), _advise(parted, around or decision, source)
+        advice = Clause(""), _advise(parted, around or decision, source, decision)
         behind, fix = _find_decorator(parted, decision, source) or advice
         words += behind.words
         if SEEDED in words:
@@ -211,15 +211,15 @@ def _find_around(
     return None
 
 
-def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
-    """Return what mends a way out that some ranks take.
+def _advise(parted: DecidedParting, decision: Decision, source: Script, inner: Decision) -> str:
+    """Return what mends a way out that some ranks take, by the `if` that is `inner`.
 
     Where it asks which rank it is, ranks have nothing to agree on: the call behind it is for all.
     What is behind a loop is not passed by who leaves the loop.
     """
     place = parted.place(decision)
     node = source.condition(decision.line)
-    last = _find_last_passed(source, decision)
+    last = _find_last_passed(source, inner)
     passed = [
         place_at(file, line, parted.folder)
         for _, frames in parted.sides
@@ -241,10 +241,32 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script) -> str:
             f"under `{decision.text}` ({place}) what one rank may do by itself, as to print"
             f"{unwrapped and '; '}{unwrapped}."
         )
+    if node is not None and decision != inner and source.tests_rank(node.test, decision.line):
+        return (
+            f"let the ranks that decide `{inner.text}` ({parted.place(inner)}) `broadcast` what "
+            f"they decide, and all ranks take the way out by that, not under `{decision.text}` "
+            f"({place})."
+        )
+    if node is not None and _asks_clock(source, node):
+        return (
+            f"{OWN_CLOCK} ({place}): let one of them decide and "
+            "`broadcast` it, or decide by a number that all ranks count alike."
+        )
     return (
         f"take the way out at {place} on all ranks or on none: agree on its condition first "
         "(an `all_reduce` of a flag)."
     )
+
+
+#: how an advice begins about what each rank decides by the time
+OWN_CLOCK = "each rank reads its own clock there"
+
+
+def _asks_clock(source: Script, node: ast.If | ast.IfExp) -> bool:
+    """Whether a condition compares what a clock says: in its line, or in one that sets a part."""
+    read = [ast.unparse(node.test)]
+    read += [script.text(at) for script, at in source.traces(node.test, node.test.lineno)]
+    return any(map(CLOCKS.search, read))
 
 
 def _find_last_passed(source: Script, decision: Decision) -> float:
@@ -332,12 +354,13 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
     for decision, ways in own.items():
         if len(ways) < max(len(records), 2) or not _differs_in_number(list(ways.values())):
             continue
-        head = _find_loop_left(decision, records)
-        inside = 0 if head else _find_call_inside(decision, records)
-        if (head or inside) and not _is_agreed_on(decision, records):
+        what = _tell_what_hangs_on(decision, records)
+        if what and not _is_agreed_on(decision, records):
             tallies = {rank: Tally(values=way.values) for rank, way in ways.items()}
             place = place_at(decision.file, decision.line, folder)
-            what = f"leaves the loop at :{head}" if head else f"leads to communication (:{inside})"
+            if _is_timed(decision):
+                lines.append(_TIMED.format(decision.text, place, what))
+                continue
             words = (
                 f"`{decision.text}` ({place}) {what} by each rank's own number "
                 f"({list_values(decision, tallies)}): where it is true on some ranks alone, the "
@@ -347,6 +370,56 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
     lines += _list_own_ends(records, folder) if is_fake else []
     lines += _list_own_clocks(records, folder)
     return lines[:MOST_OWN_WAYS]
+
+
+#: what is said of an `if` that reads a clock: its text, its place, and what it leads to
+_TIMED = (
+    "`{}` ({}) {} by each rank's own clock: where it is true on some ranks alone, the others wait; "
+    "let one rank decide and `broadcast` it, or decide by a number that all count alike"
+)
+
+
+def _is_timed(decision: Decision) -> bool:
+    """Whether an `if` compares what a clock says."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    return source is not None and node is not None and _asks_clock(source, node)
+
+
+def _tell_what_hangs_on(decision: Decision, records: Mapping[int, RankRecord]) -> str:
+    """Return what an `if` leads to that all ranks are needed for; nothing where that is nothing.
+
+    It leaves a loop that communicates, or a function before that communicates, or there is
+    communication under it.
+    """
+    if head := _find_loop_left(decision, records):
+        return f"leaves the loop at :{head}"
+    if inside := _find_call_inside(decision, records):
+        return f"leads to communication (:{inside})"
+    behind = _find_call_behind(decision, records)
+    return f"leads past communication (:{behind})" if behind else ""
+
+
+def _find_call_behind(decision: Decision, records: Mapping[int, RankRecord]) -> int:
+    """Return the first line in which ranks communicate behind a way out; 0 for none.
+
+    A `return` leads past the rest of its function, a `continue` past that of its loop.
+    """
+    source = script_at(decision.file)
+    jump = source.jump_under(decision.line) if source is not None else None
+    node = source.condition(decision.line) if source is not None else None
+    if source is None or node is None or jump is None or jump[1] not in {"return", "continue"}:
+        return 0
+    scope = source.scope(decision.line)
+    last = _find_last_passed(source, decision) if jump[1] == "continue" else math.inf
+    lines = {
+        at
+        for record in records.values()
+        for call in record.calls
+        for path, at, _ in call.place.frames
+        if path == decision.file and end_of(node) < at <= last and source.scope(at) is scope
+    }
+    return min(lines, default=0)
 
 
 #: why a run of fake ranks shows nothing of a decision by numbers
