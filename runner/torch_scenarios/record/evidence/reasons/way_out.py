@@ -235,7 +235,13 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script, inner: D
             f"let all ranks take as many steps as the one that has the fewest items left behind "
             f"{place} (an `all_reduce` with `op=min`): each of them leaves out others there."
         )
-    if passed and node is not None and source.tests_rank(node.test, decision.line):
+    is_number = node is not None and _reads_number(node.test)
+    if (
+        passed
+        and not is_number
+        and node is not None
+        and source.tests_rank(node.test, decision.line)
+    ):
         return (
             f"let every rank come to {passed[0]}, which all ranks of the group have to call: put "
             f"under `{decision.text}` ({place}) what one rank may do by itself, as to print"
@@ -256,6 +262,12 @@ def _advise(parted: DecidedParting, decision: Decision, source: Script, inner: D
         f"take the way out at {place} on all ranks or on none: agree on its condition first "
         "(an `all_reduce` of a flag)."
     )
+
+
+def _reads_number(test: ast.expr) -> bool:
+    """Whether a condition reads a number out of a tensor: which rank it is on is not asked."""
+    calls = (each for each in ast.walk(test) if isinstance(each, ast.Call))
+    return any(name_of(each.func) == "item" for each in calls)
 
 
 #: how an advice begins about what each rank decides by the time
