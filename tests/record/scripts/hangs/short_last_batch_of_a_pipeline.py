@@ -1,7 +1,7 @@
 """Stages pass parts of a batch into buffers of one size, and the last batch has fewer rows.
 
 Ranks: 3
-Told: what is sent is made of a batch of `for rows, in loader`
+Told: what is sent is made of a batch of `for (rows,) in loader`
 Told: fix: let the loader leave out what does not fill a batch (`drop_last=True`
 """
 

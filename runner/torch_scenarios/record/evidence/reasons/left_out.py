@@ -126,8 +126,11 @@ def _appends(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and name_of(node.func) == "append"
 
 
-#: calls that draw from a generator which all of a process share
-_SHARED = re.compile(r"\b(?:np\.|numpy\.|torch\.)?random\.\w+\(|\btorch\.rand(?:perm|int|n)?\(")
+#: calls that draw an order from a generator which all of a process share
+_SHARED = re.compile(
+    r"\b(?:(?:np\.|numpy\.)?random\.(?:shuffle|permutation|permuted|sample|choices?)"
+    r"|torch\.randperm)\("
+)
 
 
 def _tell_own_draws(
