@@ -109,6 +109,21 @@ def test_what_a_function_gives_that_calls_one_of_its_own_name_is_followed_once(
     assert lines <= found
 
 
+def test_what_one_line_sets_to_several_values_is_read_from_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "size = config.size\nx, peer = torch.ones(size), 1 - dist.get_rank()\n"
+        "if peer == 1:\n    pass\nif x.sum():\n    pass\n",
+        encoding="utf-8",
+    )
+    source = script_at(str(file))
+    assert source is not None
+    peer, tensor = (each for each in source.tree.body if isinstance(each, ast.If))
+    assert source.tests_rank(peer.test, 3)
+    assert [at for _, at in source.traces(peer.test, 3)] == [2]
+    assert [at for _, at in source.traces(tensor.test, 5)] == [2, 1]
+
+
 def test_a_line_is_quoted_with_its_place_from_the_folder_on(tmp_path: Path) -> None:
     """A statement of several lines is quoted whole; a file beside the folder by its name alone."""
     script = written(

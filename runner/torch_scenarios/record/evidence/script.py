@@ -512,12 +512,15 @@ class Script:
                     waiting.append((where, given, field_at))
                 if at and not known and (where.file, at) not in found:
                     found[where.file, at] = where
-                    waiting += [
-                        (where, read_from, at)
+                    set_here = [
+                        (targets, read_from)
                         for each in ast.walk(where.tree)
-                        for set_at, _, read_from in _list_set(each)
+                        for set_at, targets, read_from in _list_set(each)
                         if set_at == at
                     ]
+                    text = ast.unparse(node)
+                    own = [each for each in set_here if text in map(ast.unparse, each[0])]
+                    waiting += [(where, read_from, at) for _, read_from in own or set_here]
         return [(source, at) for (_, at), source in found.items()]
 
     def asks_rank(self, line: int) -> bool:
@@ -880,10 +883,20 @@ def list_targets(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
 def _list_set(node: ast.AST) -> list[tuple[int, list[ast.expr], ast.expr]]:
     """Return what a statement sets: its line, the names and attributes, and what it sets them to.
 
-    A `with c as a` sets `a` by what `c` gives.
+    A `with c as a` sets `a` by what `c` gives, and `a, b = c, d` sets each by its own.
     """
     if isinstance(node, ast.Assign):
-        return [(node.lineno, node.targets, node.value)]
+        (target, *more), value = node.targets, node.value
+        if (
+            not more
+            and isinstance(target, ast.Tuple | ast.List)
+            and isinstance(value, ast.Tuple | ast.List)
+            and len(target.elts) == len(value.elts)
+            and not any(isinstance(each, ast.Starred) for each in (*target.elts, *value.elts))
+        ):
+            pairs = zip(target.elts, value.elts, strict=True)
+            return [(node.lineno, [one], given) for one, given in pairs]
+        return [(node.lineno, node.targets, value)]
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return [(node.lineno, [node.target], node.value)]
     if isinstance(node, ast.With | ast.AsyncWith):
