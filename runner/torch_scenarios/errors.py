@@ -186,11 +186,29 @@ class Repair(Struct, frozen=True, kw_only=True):
     sure: bool = True
 
 
+class AwaitedAct(Struct, frozen=True):
+    """What a rank waits for another one to do: who reads this reads no words.
+
+    `act` is `send`, `receive`, `enter` (a collective), `make` (an operation of that number), `run`
+    (a function), `split` or `create` (a group). `rank` waits in `call` for `peer`.
+
+    >>> act = AwaitedAct(rank=0, peer=1, act="receive", call="send to 1")
+    >>> f"rank {act.rank} waits for rank {act.peer} to {act.act}"
+    'rank 0 waits for rank 1 to receive'
+    """
+
+    rank: int
+    peer: int
+    act: str
+    call: str
+
+
 class Clause(Struct, frozen=True):
     """A part of an explanation: what one step has to do with it, and the step's place.
 
     In prose the place follows `words`; a note begins with it, as a compiler's does. `joint` leads
-    to this clause from the one before it in the prose.
+    to this clause from the one before it in the prose. `awaits` is what it says of a rank that
+    waits.
 
     >>> at = Mark(source=Source(path="stuck.yaml", text=""), line=6, column=3)
     >>> one = Clause("rank 0 waits in `send to 1`", at, " for rank 1")
@@ -204,6 +222,7 @@ class Clause(Struct, frozen=True):
     mark: Mark | None = None
     rest: str = ""
     joint: str = "; "
+    awaits: AwaitedAct | None = None
 
     def __str__(self) -> str:
         """Return it as prose: ``rank 0 waits in `send to 1` (stuck.yaml:6) for rank 1``."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, Mark, Source
+from torch_scenarios.errors import AwaitedAct, Clause, Mark, Source
 from torch_scenarios.record.evidence.choice import DecidedParting, Tally, list_values
 from torch_scenarios.record.evidence.divergence import Parting, find_difference
 from torch_scenarios.record.evidence.reasons import (
@@ -326,6 +327,22 @@ def record(rank: int, *items: RecordedCall, size: int = 2, **more: object) -> Ra
     return RankRecord(rank=rank, world_size=size, items=[*items], groups=groups, **more)  # type: ignore[arg-type]
 
 
+def clause(words: str, mark: Mark | None = None) -> Clause:
+    """Return a clause with what its words say of a rank that waits."""
+    found = re.match(
+        r"rank (\d+) (waits in|sends to|receives from)(?: rank (\d+) in)? `([^`]+)`", words
+    )
+    assert found is not None, words
+    rank, does, peer, call = found.groups()
+    act = {"sends to": "receive", "receives from": "send"}.get(does)
+    if act is None:
+        waits = re.search(r"for rank (\d+) to (\w+)", words)
+        assert waits is not None, words
+        peer, act = waits.groups()
+    awaits = AwaitedAct(rank=int(rank), peer=int(peer), act=act, call=call)
+    return Clause(words, mark, awaits=awaits)
+
+
 def finding(diagnosis: str, *ranks: int, words: str = "") -> Finding:
     notes = (Clause(words),) if words else ()
     return Finding(
@@ -559,7 +576,8 @@ def test_a_message_that_no_rank_answers_has_the_if_around_the_line_that_makes_it
         for rank in range(3)
     }
     words = "rank 2 receives from rank 0 in `batch_isend_irecv`, and rank 0 never sends"
-    reason = explain_message(finding("unmatched_recv", 2, words=words), records, str(tmp_path))
+    lonely = replace(finding("unmatched_recv", 2), notes=(clause(words),))
+    reason = explain_message(lonely, records, str(tmp_path))
     assert reason is not None
     assert "under `if rank <= world - 1` (train.py:4)" in reason[0].words
     assert "rank 0 does not go into `if rank > 0` (train.py:2)" in reason[0].words
@@ -1343,7 +1361,7 @@ def test_a_call_of_ones_own_under_join_is_taken_out_of_the_loop(tmp_path: Path) 
 
 
 def _waits(*words: str) -> Finding:
-    return replace(finding("circular_wait", 0, 1), notes=tuple(map(Clause, words)))
+    return replace(finding("circular_wait", 0, 1), notes=tuple(map(clause, words)))
 
 
 @pytest.mark.parametrize(("turns", "is_told"), [(0, True), (1, False)])
@@ -1407,7 +1425,7 @@ def test_a_loop_of_one_message_more_is_told_with_that_of_the_rank_that_left(
     records[1].ways = [BranchTaken(before=0, decision=takes, yes=turns)]
     lacks = replace(
         finding("unmatched_recv", 0, 1),
-        notes=(Clause("rank 1 receives from rank 0 in `recv from 0`, and rank 0 never sends"),),
+        notes=(clause("rank 1 receives from rank 0 in `recv from 0`, and rank 0 never sends"),),
     )
     reason = explain_message(lacks, records, str(tmp_path))
     words = reason[0].words if reason is not None else ""
@@ -1740,7 +1758,7 @@ def test_a_message_of_a_framework_that_a_rank_does_not_take_has_the_way_out(
     ]
     waits = replace(
         finding("unmatched_send", 0, 1),
-        notes=(Clause("rank 0 sends to rank 1 in `isend to 1`, and rank 1 never receives it"),),
+        notes=(clause("rank 0 sends to rank 1 in `isend to 1`, and rank 1 never receives it"),),
     )
     reason = explain_message(waits, records, str(tmp_path))
     words = reason[0].words if reason is not None else ""
@@ -3034,7 +3052,7 @@ def test_the_loop_of_a_batch_of_messages_is_told_with_what_sets_its_turns(
     mark = Mark(source=Source(path="scenario.yaml", text=""), line=1, column=1, at="train.py:3")
     pair = f"rank {waiting} receives from rank {1 - waiting}"
     waits = f"{pair} in `batch_isend_irecv`, and rank {1 - waiting} never sends"
-    found = replace(finding("unmatched_recv", waiting), notes=(Clause(waits, mark),))
+    found = replace(finding("unmatched_recv", waiting), notes=(clause(waits, mark),))
     reason = explain_message(found, records, str(tmp_path))
     if waiting:  # it has made fewer turns because it waits
         assert reason is None or "more turns" not in reason[0].words
@@ -3095,7 +3113,7 @@ def test_two_messages_without_an_end_each_are_told_with_the_if_of_one(tmp_path: 
         "rank 0 sends to rank 2 in `send to 2` (train.py:4)",
         "rank 3 receives from rank 0 in `recv from 0` (train.py:2)",
     )
-    lonely = replace(finding("unmatched_send", 0, 2), notes=tuple(map(Clause, words)))
+    lonely = replace(finding("unmatched_send", 0, 2), notes=tuple(map(clause, words)))
     reason = explain_message(lonely, records, str(tmp_path))
     assert reason is not None
     assert "rank 2 does not go into `if index == 3` (train.py:1), where it would receive" in (
@@ -3182,7 +3200,7 @@ def test_ranks_that_wait_for_each_other_by_one_order_have_its_if(
     waits = replace(
         finding("circular_wait", *ranks),
         notes=tuple(
-            Clause(f"rank {rank} waits in `{operation}` for rank {peer} to {what}")
+            clause(f"rank {rank} waits in `{operation}` for rank {peer} to {what}")
             for rank, peer in zip(ranks, reversed(ranks), strict=True)
         ),
     )

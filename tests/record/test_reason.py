@@ -43,6 +43,40 @@ def test_why_ranks_part_is_told_with_the_line(
     assert f"parts.py:{line}" in ran.output, ran.output
 
 
+BOTH_SEND = """\
+import datetime
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+x, peer = torch.ones(1 << 20), 1 - dist.get_rank()
+dist.send(x, peer)
+dist.recv(x, peer)
+"""
+BARRIER = "if peer == 1:\n    dist.send(x, 1)\n    dist.barrier()\nelse:\n    dist.barrier()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (BOTH_SEND, "let one of the two receive before it sends, or begin the sends by `isend`"),
+        (
+            f"{BOTH_SEND.partition('dist.send')[0]}{BARRIER}    dist.recv(x, 0)\n",
+            "let rank 1 receive it from rank 0 before its `barrier`, or leave that message out",
+        ),
+    ],
+    ids=["two messages", "a message and a barrier"],
+)
+def test_a_ring_of_two_is_told_with_what_breaks_it(
+    recording: Recording, tmp_path: Path, text: str, fix: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert fix in " ".join(ran.output.split()), ran.output
+
+
 def test_an_import_says_why_by_the_record_alone_and_opens_no_script(
     recording: Recording, tmp_path: Path
 ) -> None:

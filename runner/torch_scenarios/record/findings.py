@@ -44,10 +44,6 @@ _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
 #: diagnoses that say in which order a rank comes to its calls
 _ORDERS = frozenset({"group_order", "circular_wait"})
 
-#: a rank of a ring and its step; what it waits for where that is a message
-_WAITS = re.compile(r"rank (\d+) waits in `([^`]+)`")
-_MESSAGE = re.compile(r"for rank (\d+) to (send|receive)\b")
-
 OUT_OF_STEP = "the ranks are out of step: calls of different lines meet in one operation"
 #: what torch says of a rank of the world that a group does not have
 _NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")
@@ -552,20 +548,22 @@ def _fix_ring(finding: Finding) -> str | None:
     rank 0: send to 1, then recv    rank 1: send to 0, then recv    two messages
     rank 0: send to 1               rank 1: barrier                 a message and a collective
     """
-    waits = [(found, each) for each in finding.notes if (found := _WAITS.match(each.words))]
-    messages = [found for _, each in waits if (found := _MESSAGE.search(each.rest)) is not None]
-    if len(waits) == len(messages) == 2 and all(found[2] == "receive" for found in messages):
+    waits = [each.awaits for each in finding.notes if each.awaits is not None]
+    messages = [each for each in waits if each.act in {"send", "receive"}]
+    if len(waits) == len(messages) == 2 and all(each.act == "receive" for each in messages):
         return (
             "let one of the two receive before it sends, or begin the sends by `isend` (or both "
             "ways by `batch_isend_irecv`) and wait for them after the receives."
         )
     if len(waits) != 2 or len(messages) != 1:
         return None
-    peer, way = messages[0].groups()
-    (rank,) = (found[1] for found, each in waits if _MESSAGE.search(each.rest))
-    (other,) = (found[2] for found, each in waits if not _MESSAGE.search(each.rest))
-    answer = f"receive it from rank {rank}" if way == "receive" else f"send it to rank {rank}"
-    return f"let rank {peer} {answer} before its `{other}`, or leave that message out."
+    (message,) = messages
+    (other,) = (each.call for each in waits if each is not message)
+    way = "receive it from" if message.act == "receive" else "send it to"
+    return (
+        f"let rank {message.peer} {way} rank {message.rank} before its `{other}`, or leave that "
+        "message out."
+    )
 
 
 # -------------------------------------------------------------------------------------------------

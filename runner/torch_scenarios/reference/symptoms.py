@@ -15,19 +15,20 @@ from torch_scenarios.reference.matching import Post, Work
 
 
 class PostEdge(Struct, frozen=True, kw_only=True):
-    """A rank that is blocked in `post` waits for rank `peer`; `because` says to do what.
+    """A rank that is blocked in `post` waits for rank `peer`; `because` and `act` say to do what.
 
     It is an edge of the wait-for graph. A circle of sure edges is a deadlock; `sure` is False where
     one peer of several is enough, as for a receive from anyone, which a circle does not block yet.
 
-        rank 0   recv from 1     PostEdge(post of 0, peer=1, because="to send")
-        rank 1   recv from 0     PostEdge(post of 1, peer=0, because="to send")
+        rank 0   recv from 1     PostEdge(post of 0, peer=1, because="to send", act="send")
+        rank 1   recv from 0     PostEdge(post of 1, peer=0, because="to send", act="send")
                                  0 -> 1 -> 0 is the diagnosis `circular_wait`
     """
 
     post: Post
     peer: int
     because: str
+    act: str
     sure: bool = True
 
     def wait(self) -> WaitEdge:

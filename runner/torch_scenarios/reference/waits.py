@@ -52,7 +52,8 @@ SHOWN, SHOWN_IN_ALL = 16, 4_096
 class Need(Struct, frozen=True, kw_only=True, eq=False):
     """What some ranks wait for: that each of `peers` does what `because` says.
 
-    `anyone` tells that one of them is enough: a receive from anyone.
+    `act` is that in one word, as :class:`torch_scenarios.errors.AwaitedAct` has it. `anyone` tells
+    that one of them is enough: a receive from anyone.
 
     Ranks that wait in one collective wait for the same absent ranks. With an edge for each pair a
     barrier that 512 of 1,024 ranks miss would be 262,144 edges; as one need it is 1,024:
@@ -63,13 +64,14 @@ class Need(Struct, frozen=True, kw_only=True, eq=False):
     waiters: tuple[Post, ...]
     peers: tuple[int, ...]
     because: str
+    act: str
     anyone: bool = False
 
     def edges(self) -> list[PostEdge]:
         """Return the first edges of every waiter; fewer where the waiters are many."""
         shown = max(1, min(SHOWN, SHOWN_IN_ALL // len(self.waiters)))
         return [
-            PostEdge(post=post, peer=peer, because=self.because, sure=not self.anyone)
+            PostEdge(post=post, peer=peer, because=self.because, act=self.act, sure=not self.anyone)
             for post in self.waiters
             for peer in self.peers[:shown]
         ]
@@ -103,10 +105,10 @@ def _find_collective_need(run: Run, posts: list[CollectivePost]) -> Need:
         for at, rank in enumerate(group.ranks)
         if at not in joined and (run.semantics.strict or at in missed)
     ]
-    because = f"to enter `{operation.label(first.entry)}`"
+    act, because = "enter", f"to enter `{operation.label(first.entry)}`"
     if any(_was_there(run, first, rank) for rank in absent[:SHOWN]):
-        because = f"to make operation {first.match.position + 1} on {group.name}"
-    return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
+        act, because = "make", f"to make operation {first.match.position + 1} on {group.name}"
+    return Need(waiters=tuple(posts), peers=tuple(absent), because=because, act=act)
 
 
 def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
@@ -120,25 +122,29 @@ def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
 
 def _make_need(run: Run, post: Post) -> Need:
     if isinstance(post, MessagePost):
-        because = ("to receive" if post.message.sends else "to send") + tell_group(run, post)
+        act = "receive" if post.message.sends else "send"
+        because = f"to {act}{tell_group(run, post)}"
         if post.message.peer is not None:
-            return Need(waiters=(post,), peers=(post.message.peer,), because=because)
+            return Need(waiters=(post,), peers=(post.message.peer,), because=because, act=act)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
-        return Need(waiters=(post,), peers=others, because=because, anyone=True)
+        return Need(waiters=(post,), peers=others, because=because, act=act, anyone=True)
     if isinstance(post, FunctionCall):
-        return Need(waiters=(post,), peers=(post.to,), because=f"to run `{post.function.name}`")
+        because = f"to run `{post.function.name}`"
+        return Need(waiters=(post,), peers=(post.to,), because=because, act="run")
     assert isinstance(post, CreationPost)
     if run.semantics.on(post.group).splits:
         split = run.creations.find_splitting(post)
         absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
-        return Need(waiters=(post,), peers=absent, because="to split the world as well")
+        return Need(
+            waiters=(post,), peers=absent, because="to split the world as well", act="split"
+        )
     here = run.creations.find_members(post)
     absent = tuple(
         peer
         for peer in post.group.ranks
         if peer not in here or here[peer].group.ranks != post.group.ranks
     )
-    return Need(waiters=(post,), peers=absent, because="to create the same group")
+    return Need(waiters=(post,), peers=absent, because="to create the same group", act="create")
 
 
 class Futures:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from torch_scenarios.errors import Clause
+from torch_scenarios.errors import AwaitedAct, Clause
 from torch_scenarios.reference.matching import CollectivePost, CreationPost, Post
 from torch_scenarios.reference.symptoms import PostEdge, Symptom, list_ranks
 from torch_scenarios.reference.waits import (
@@ -130,7 +130,7 @@ def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[PostEdge]:
 
 def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
     post = next(post for post in need.waiters if post.rank == waiter)
-    return PostEdge(post=post, peer=peer, because=need.because, sure=not need.anyone)
+    return PostEdge(post=post, peer=peer, because=need.because, act=need.act, sure=not need.anyone)
 
 
 def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
@@ -167,9 +167,10 @@ def _name_posts(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
 
 def tell(edge: PostEdge) -> Clause:
     """Put an edge into words."""
-    call = edge.post.call
+    call, rank = edge.post.call, edge.post.rank
     return Clause(
-        f"rank {edge.post.rank} waits in `{call.label}`",
+        f"rank {rank} waits in `{call.label}`",
         call.mark,
         f" for rank {edge.peer} {edge.because}",
+        awaits=AwaitedAct(rank=rank, peer=edge.peer, act=edge.act, call=call.label),
     )

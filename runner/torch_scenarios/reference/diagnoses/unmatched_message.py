@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, Mark
+from torch_scenarios.errors import AwaitedAct, Clause, Mark
 from torch_scenarios.model.process import Call
 from torch_scenarios.operations.base import Group, Message, PointToPoint
 from torch_scenarios.reference.matching import MessagePost
@@ -86,8 +86,8 @@ def _join_misdirected(unmatched: Sequence[tuple[MessagePost, Symptom]]) -> list[
         taken.add(nearest)
         receive, lacking = unmatched[nearest]
         clauses = (
-            Clause(_does(post), post.call.mark),
-            Clause(_does(receive), receive.call.mark, joint=", and "),
+            Clause(_does(post), post.call.mark, awaits=_awaits(post)),
+            Clause(_does(receive), receive.call.mark, joint=", and ", awaits=_awaits(receive)),
             Clause("neither message has its other end"),
         )
         found += [replace(each, kind=symptom.kind, clauses=clauses) for each in (symptom, lacking)]
@@ -114,6 +114,14 @@ def _ends(post: MessagePost) -> tuple[tuple[str, int, int], ...]:
 def _does(post: MessagePost) -> str:
     verb = "sends to" if post.message.sends else "receives from"
     return f"rank {post.rank} {verb} rank {post.message.peer} in `{post.call.label}`"
+
+
+def _awaits(post: MessagePost) -> AwaitedAct | None:
+    """Return who should be at the other end; None where anyone may."""
+    if post.message.peer is None:
+        return None
+    act = "receive" if post.message.sends else "send"
+    return AwaitedAct(rank=post.rank, peer=post.message.peer, act=act, call=post.call.label)
 
 
 def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
@@ -156,11 +164,12 @@ def _report_unmatched(run: Run, futures: Futures, post: MessagePost) -> Symptom:
     other_end = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
     mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
     words = f"rank {post.rank} {mine} {other_end}{here} in `{post.call.label}`"
-    clauses = [Clause(words, post.call.mark, f", and {other_end} never {lacks}")]
+    end = f", and {other_end} never {lacks}"
+    clauses = [Clause(words, post.call.mark, end, awaits=_awaits(post))]
     if elsewhere is not None:
         does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
         clauses = [
-            Clause(words, post.call.mark),
+            Clause(words, post.call.mark, awaits=_awaits(post)),
             Clause(f"{other_end} {does}{there} only", where, joint=", and "),
             Clause("messages of two groups never meet"),
         ]

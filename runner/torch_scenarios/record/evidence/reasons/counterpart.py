@@ -57,13 +57,6 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: diagnoses of messages without a counterpart
 UNANSWERED = frozenset({"unmatched_send", "unmatched_recv", "circular_wait", "missing_wait"})
-#: what a rank waits for another one to do: the rank that waits, the other one, and what
-_ANSWERS = (
-    re.compile(r"rank (\d+) waits in .*?for rank (\d+) to (send|receive)"),
-    re.compile(r"rank (\d+) (?:sends|receives) .*?rank (\d+) never (send|receive)s"),
-)
-#: two messages without an end each: who makes it, how, and who should answer
-_LONELY = re.compile(r"rank (\d+) (sends to|receives from) rank (\d+)(?: on \S+)? in")
 #: the functions that do it, in a script and in a record
 _CALLS = {"send": re.compile(r"\bi?send\b"), "receive": re.compile(r"\bi?recv\b")}
 _OPERATIONS = {"send": "send", "receive": "recv"}
@@ -85,17 +78,8 @@ def explain_message(
         crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
-    answers = [
-        (int(waiting), int(rank), what)
-        for each in finding.notes
-        for pattern in _ANSWERS
-        for waiting, rank, what in pattern.findall(f"{each.words} {each.rest}")
-    ]
-    answers = answers or [
-        (int(one), int(other), "receive" if how == "sends to" else "send")
-        for each in finding.notes
-        for one, how, other in _LONELY.findall(f"{each.words} {each.rest}")
-    ]
+    acts = [each.awaits for each in finding.notes if each.awaits is not None]
+    answers = [(each.rank, each.peer, each.act) for each in acts if each.act in _OPERATIONS]
     answers = [each for each in answers if {*each[:2]} <= records.keys()]
     late = find_late_message(answers, records, folder)
     meant = (late if finding.diagnosis == "circular_wait" else None) or (
@@ -569,22 +553,20 @@ def _tell_bound(loop: tuple[str, int], folder: str) -> str:
     return ""
 
 
-#: what a rank waits for others to enter
-_ENTERS = re.compile(r"rank (\d+) waits in .*?for rank (\d+) to enter")
-
-
 def _list_absent(finding: Finding, parted: DecidedParting) -> list[tuple[int, int, Frames]]:
     """Return who waits in a collective, for which rank, and where, as a finding says it."""
     found = []
     for each in finding.notes:
-        for waiting, rank in _ENTERS.findall(f"{each.words} {each.rest}"):
-            record = parted.records.get(int(waiting))
-            if record is None or int(rank) not in parted.records or not record.items:
-                continue
-            places = [item.place for item in record.items[::-1]]
-            at = each.mark.at if each.mark is not None else ""
-            marked = (place.frames for place in places if place.short(parted.folder) == at)
-            found.append((int(waiting), int(rank), next(marked, places[0].frames)))
+        awaits = each.awaits
+        if awaits is None or awaits.act != "enter" or awaits.peer not in parted.records:
+            continue
+        record = parted.records.get(awaits.rank)
+        if record is None or not record.items:
+            continue
+        places = [item.place for item in record.items[::-1]]
+        at = each.mark.at if each.mark is not None else ""
+        marked = (place.frames for place in places if place.short(parted.folder) == at)
+        found.append((awaits.rank, awaits.peer, next(marked, places[0].frames)))
     return found
 
 
@@ -613,11 +595,15 @@ def _find_past(finding: Finding, parted: DecidedParting) -> Reason | None:
     tallies = parted.tallies(whole=True)
     for waiting, rank, _ in _list_absent(finding, parted):
         for file, line, _ in parted.records[waiting].items[-1].place.frames:
-            source = script_at(file)
-            for node, part in source.find_statements(line) if source is not None else ():
+            script = script_at(file)
+            if script is None:
+                continue
+            for node, part in script.find_statements(line):
                 reason = _tell_past(parted, tallies, (node, part, file), waiting, rank)
-                if reason is not None:
-                    return reason
+                if reason is None:
+                    continue
+                by_rank = isinstance(node, ast.If) and script.tests_rank(node.test, node.lineno)
+                return (reason[0], finding.fix) if by_rank and finding.fix else reason
     return None
 
 
