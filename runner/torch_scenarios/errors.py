@@ -186,6 +186,10 @@ class Repair(Struct, frozen=True, kw_only=True):
     sure: bool = True
 
 
+#: acts that are the other end of a message
+OF_MESSAGE = frozenset({"send", "receive"})
+
+
 class AwaitedAct(Struct, frozen=True):
     """What a rank waits for another one to do: who reads this reads no words.
 
@@ -201,6 +205,11 @@ class AwaitedAct(Struct, frozen=True):
     peer: int
     act: str
     call: str
+
+    @property
+    def is_of_message(self) -> bool:
+        """Whether the other rank is to make the other end of a message."""
+        return self.act in OF_MESSAGE
 
 
 class Clause(Struct, frozen=True):

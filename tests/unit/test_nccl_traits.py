@@ -16,8 +16,9 @@ ANYWHERE: frozenset[str] = frozenset()
 def test_each_fact_of_a_backend_says_in_which_programs_it_may_show() -> None:
     facts = frozenset(Traits.__struct_fields__)
     assert facts == CONFINED | ANYWHERE, (
-        "a new fact is in CONFINED (model/traits.py) once `Turns.is_untouched_by` knows where it "
-        "shows, or here: then each program is walked, which is slow"
+        "begin with a new fact here: then each program is walked, which is slow. It is in CONFINED "
+        "(model/traits.py) once `_is_concerned` of reference/backends.py and `is_untouched_by` of "
+        "reference/vector/engine.py know where it shows, or where no forecast reads it"
     )
 
 

@@ -106,7 +106,9 @@ def shown(*arguments: str) -> Result:
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_a_picture_is_the_golden_one(name: str) -> None:
-    assert golden(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert golden(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), (
+        "`python tests/unit/test_show.py` draws all of them anew: read the difference"
+    )
 
 
 def test_every_golden_picture_is_drawn() -> None:

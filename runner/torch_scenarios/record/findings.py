@@ -549,7 +549,7 @@ def _fix_ring(finding: Finding) -> str | None:
     rank 0: send to 1               rank 1: barrier                 a message and a collective
     """
     waits = [each.awaits for each in finding.notes if each.awaits is not None]
-    messages = [each for each in waits if each.act in {"send", "receive"}]
+    messages = [each for each in waits if each.is_of_message]
     if len(waits) == len(messages) == 2 and all(each.act == "receive" for each in messages):
         return (
             "let one of the two receive before it sends, or begin the sends by `isend` (or both "

@@ -79,7 +79,7 @@ def explain_message(
     ):
         return crossed
     acts = [each.awaits for each in finding.notes if each.awaits is not None]
-    answers = [(each.rank, each.peer, each.act) for each in acts if each.act in _OPERATIONS]
+    answers = [(each.rank, each.peer, each.act) for each in acts if each.is_of_message]
     answers = [each for each in answers if {*each[:2]} <= records.keys()]
     late = find_late_message(answers, records, folder)
     meant = (late if finding.diagnosis == "circular_wait" else None) or (
