@@ -646,8 +646,9 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
     if source is None:
         return ""
     names = re.findall(r"[A-Za-z_]\w*", text.partition(" in ")[2])
-    set_at = [source.assigned(name, line) for name in dict.fromkeys(names)]
-    known = [each for each in set_at if each]
+    set_at = {name: source.assignment(ast.Name(name), line) for name in names}
+    own = [name for name, at in set_at.items() if at and not source.keeps_rank(at)]
+    known = [source.assigned(name, line) for name in own]
     words = f" (`{known[0]}`)" if len(known) == 1 else ""
     node = source.find_for(line)
     if node is None:
