@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import re
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +30,20 @@ from torch_scenarios.expressions.params import KINDS
 from torch_scenarios.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
 from torch_scenarios.files import schema_file
 from torch_scenarios.model.needs import CAPABILITIES
+from torch_scenarios.modules import LAYERS
+from torch_scenarios.modules.loss import LOSSES
+from torch_scenarios.modules.optimizer import OPTIMIZERS
 from torch_scenarios.operations import OPERATIONS
 from torch_scenarios.operations.base import Collective
 from torch_scenarios.report.operations import SHAPES
 from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch_scenarios.errors import Explanation
     from torch_scenarios.expressions.params import Param
+    from torch_scenarios.modules.base import Declared
     from torch_scenarios.operations.base import Operation
 
 END = "<!-- generated: end -->"
@@ -318,6 +323,29 @@ def what_works_where() -> str:
     return page(read(str(Path(__file__).parent / "conformance.json")))
 
 
+def entries(known: Mapping[str, type[Declared]]) -> Callable[[], str]:
+    """Return what writes the table of layers, losses or optimizers: arguments, and what each is."""
+
+    def argument(given: Parameter) -> str:
+        if given.default is Parameter.empty:
+            return f"`{given.name}`"
+        default = json.dumps(given.default) if given.default is not None else "null"
+        return f"`{given.name}: {default}`"
+
+    def written() -> str:
+        rows = [
+            (
+                f"`{name}`",
+                ", ".join(map(argument, signature(each).parameters.values())),
+                (each.__doc__ or "").partition("\n")[0].replace("|", "\\|"),
+            )
+            for name, each in known.items()
+        ]
+        return table(("name", "arguments, with their defaults", "what it is"), rows)
+
+    return written
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "operations": operations,
     "reports": reports,
@@ -334,6 +362,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "capabilities": capabilities,
     "functions": functions,
     "interface": interface,
+    "layers": entries(LAYERS),
+    "losses": entries(LOSSES),
+    "optimizers": entries(OPTIMIZERS),
     **{name: words(name) for name in WORDS},
 }
 
