@@ -3,7 +3,7 @@
 Ranks: 3
 Told: `self.updates` is set by `self.updates += 1` (meter_skips_empty.py:
 Told: past `if not len(batch)` (meter_skips_empty.py:
-Told: fix: let all ranks take `if not len(batch)`
+Told: fix: move what communicates out of `if self.updates % self.sync_every == 0`
 """
 
 from collections import deque

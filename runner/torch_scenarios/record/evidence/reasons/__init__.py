@@ -71,6 +71,7 @@ from torch_scenarios.record.evidence.reasons.counterpart import (
     find_anyone,
 )
 from torch_scenarios.record.evidence.reasons.departure import (
+    NO_WRITER,
     explain_idle,
     explain_parent,
     explain_time_limit,
@@ -485,7 +486,8 @@ def _explain_limit(
     for rank in finding.ranks:
         record = records.get(rank)
         waits = explain_time_limit(record, records, folder) if record is not None else []
-        if waits and waits[-1].startswith("fix: "):
+        is_open = any(NO_WRITER in each for each in waits)  # why it is not written says more
+        if waits and waits[-1].startswith("fix: ") and not is_open:
             fix = waits[-1].removeprefix("fix: ")
             notes = (*finding.notes, *map(Clause, waits[:-1]))
             return replace(finding, notes=notes, fix=fix, help=(fix,))

@@ -11,7 +11,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import DecidedParting, Reason, Tallies, Tally, short
 from torch_scenarios.record.evidence.reasons.origin import SET_UNDER, word_values
 from torch_scenarios.record.evidence.reasons.part_of_model import advise_unwrapped
-from torch_scenarios.record.evidence.script import CASE, end_of, script_at
+from torch_scenarios.record.evidence.script import CASE, OF_RANK, end_of, script_at
 from torch_scenarios.record.format import CREATION, BlockingCall, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -112,7 +112,12 @@ def _explain_decision(
         f"{unwrapped}."
     )
     set_under = SET_UNDER.search(values)
-    if set_under is not None:
+    if set_under is not None and OF_RANK.search(set_under[1]):
+        fix = (
+            f"let all ranks take {set_under[1]} the same way, or send what it sets from one to "
+            f"all: `{text}` ({place}) is decided by that."
+        )
+    elif set_under is not None:
         fix = (
             f"move what communicates out of `{text}` ({place}), or agree on it first (an "
             f"`all_reduce` of a flag): it is decided by {set_under[1]}, which ranks take "

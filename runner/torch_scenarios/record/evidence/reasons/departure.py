@@ -1009,6 +1009,10 @@ def _asks_clock(test: ast.expr) -> bool:
     return is_one and bool(calls) and all(_CLOCK.search(each) for each in calls)
 
 
+#: what is said of a file that a loop asks for, where no rank writes one of its name
+NO_WRITER = ", which no rank writes"
+
+
 def _find_missed(
     records: Mapping[int, RankRecord], asks_at: tuple[str, int], folder: str
 ) -> list[str]:
@@ -1040,7 +1044,7 @@ def _find_missed(
             fix = "let the ranks agree on the folder: one of them chooses its name, broadcasts it."
             return [words, f"fix: {fix}"]
         words = f"{ranks_text(ranks)} {verb} again and again for the file `{name}` ({where})"
-        words += ", which no rank writes"
+        words += NO_WRITER
         leaver = _tell_leaver(records, folder, str(folder_of))
         words += f"; in its folder they write {', '.join(dict.fromkeys(beside))}" if beside else ""
         words += f"; {leaver}" if leaver else ""
