@@ -154,6 +154,15 @@ def test_movements_agree(gloo: Gloo, enter: Enter, dtype: Any) -> None:
             "tensor": part(rank),
             "gather_list": [blank(2) for _ in WORLD] if rank == 0 else None,
         }
+    moving = {
+        each.name
+        for each in OPERATIONS
+        if isinstance(each, Collective)
+        and not each.reduces
+        and any(param.kind.startswith("tensor") for param in each.params)
+    }
+    untried = moving - {*cases, "gather"}
+    assert untried == set(), "each collective of tensors is tried here, or with the reduce ops"
     for name, make in cases.items():
         agree(gloo, enter, name, {rank: make(rank) for rank in WORLD})
 

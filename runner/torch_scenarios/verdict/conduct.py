@@ -32,6 +32,7 @@ from torch_scenarios.model.scenario import (
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure
 from torch_scenarios.model.versions import find_torch_version, is_version, release_of
+from torch_scenarios.operations.base import GroupCreation
 from torch_scenarios.verdict.finding import (
     Finding,
     StatedCost,
@@ -103,14 +104,19 @@ def warnings_of_gloo(
     if forecast is predicted:
         return averages
     because = f", because {forecast.because[0]}" if forecast.because else ""
+    fix = "state what Gloo does under `gloo:` in `expect`"
+    if any(isinstance(each.operation, GroupCreation) for each in steps_of(scenario.steps)):
+        fix += (
+            ", or let all members of such a group be in equally many groups, made by equally many "
+            "calls, when they create it"
+        )
     return (
         *averages,
         make_warning(
             "gloo_differs",
             f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
             scenario.expect.place_of("outcome") or scenario.mark,
-            "state what Gloo does under `gloo:` in `expect`, or let all members of such a group be "
-            "in equally many groups, made by equally many calls, when they create it",
+            fix,
         ),
     )
 
