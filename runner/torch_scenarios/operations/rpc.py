@@ -16,6 +16,7 @@ from torch_scenarios.operations.base import (
     Waiting,
     name_outsider,
 )
+from torch_scenarios.operations.checks import refuse_none
 from torch_scenarios.operations.wait import output_of, parts_of
 
 TO = Param(name="to", kind="rank", required=True, description="The rank that is called.")
@@ -51,8 +52,10 @@ class RpcCall(RemoteCall):
         return f"{self.name} {entry['func']} on {entry['to']}"
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse a rank that the world lacks."""
+        """Refuse no rank, and one that the world lacks."""
         to = entry["to"]
+        if to is None:
+            return refuse_none("to")
         if 0 <= to < entry.size:
             return None
         return Refusal(kind="invalid_argument", message=name_outsider(entry, "to", to))
