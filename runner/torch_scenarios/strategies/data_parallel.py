@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from math import prod
+from math import isfinite, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -88,6 +88,12 @@ class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
     comm_hook: Hook | None = None
     #: every step is taken within `with net.join(...):`, which the step `join` leaves
     join: JoinContext | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a size of buckets that is no number of bytes, with ValueError."""
+        if self.bucket_cap_mb is not None and not isfinite(self.bucket_cap_mb):
+            message = f"`bucket_cap_mb` is a number of MiB, and not {self.bucket_cap_mb}"
+            raise ValueError(message)
 
     @staticmethod
     def read_join(given: Any) -> JoinContext | None:
