@@ -5,6 +5,7 @@ Broadcast losses are compared with torch's own gradients.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +23,9 @@ from torch_scenarios.strategies.data_parallel import DataParallel
 from torch_scenarios.strategies.tensor_parallel import PARTED, ParallelizeModule
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch_scenarios.execution import Launcher
 
+CORPUS = Path(__file__).parents[2] / "scenarios"
 LINEAR = "fc: {Linear: {in_features: 2, out_features: 3}}"
 TABLE = "e: {Embedding: {num_embeddings: 3, embedding_dim: 2}}"
 
@@ -285,3 +285,15 @@ def test_layers_with_parts_can_be_cut() -> None:
         "let `TensorParallel` of strategies/tensor_parallel.py go through the parts of the layer "
         "forward and back, and add it to PARTED there"
     )
+
+
+def test_a_whole_output_and_a_part_of_a_target_are_told(tmp_path: Path) -> None:
+    """Torch raises in the loss: a plan without `output_layouts` leaves the output whole."""
+    folder = CORPUS / "wrong" / "not_equivalent"
+    text = (folder / "mean_of_local_positions_fixed.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "case.yaml"
+    path.write_text(text.replace("output_layouts: Shard(1), ", ""), encoding="utf-8")
+    (scenario,) = load(path)
+    (found,) = analyse(scenario).verdict.problems
+    assert found.code == "cannot_compute"
+    assert "of an output of [3, 4, 2] and a target of [3, 2, 2]" in found.message

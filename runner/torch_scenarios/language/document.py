@@ -384,6 +384,9 @@ def _select(node: Node, world_size: int, context: Context) -> frozenset[int]:
             value = constant_value(item, context, what="`truncated`", extra=there)
             if len(context.problems.in_order()) > known:
                 return frozenset()
+            if not isinstance(value, bool | int | list | tuple | range):
+                values.wrong_type(item, context, "`truncated`", "ranks, or a condition of `rank`")
+                return frozenset()
             chosen = value if isinstance(value, list | tuple | range) else [value]
             if value is True or (value is not False and rank in chosen):
                 found.add(rank)

@@ -146,10 +146,7 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
                 context.problems.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
                 good = False
             continue
-        wrong = _explain_mismatch(known[name], found)
-        if wrong is not None:
-            values.wrong_type(value, context, f"`{name}` of {what}", wrong)
-            good = False
+        good = _fits(known[name], found, value, context, f"`{name}` of {what}") and good
         given[name] = tuple(found) if isinstance(found, list) else found
     return _make(kind, given, node, context, what=what) if good else None
 
@@ -188,6 +185,21 @@ def _make(
         place = node.get(refused[1]) if refused and isinstance(node, Mapping) else None
         context.problems.add("bad_value", f"{what}: {error}", (place or node).mark)
         return None
+
+
+def _fits(declared: str, found: Any, node: Node, context: Context, what: str) -> bool:
+    """Note a value, or an item of a list, that is of another type; return whether there is none."""
+    wrong = _explain_mismatch(declared, found)
+    item = declared.partition("[")[2].partition(",")[0]
+    if wrong is None and isinstance(found, list) and isinstance(node, Sequence):
+        for given, each in zip(found, node.items, strict=True):
+            wrong = _explain_mismatch(item, given)
+            if wrong is not None:
+                node, what = each, f"an item of {what}"
+                break
+    if wrong is not None:
+        values.wrong_type(node, context, what, wrong)
+    return wrong is None
 
 
 def _explain_mismatch(declared: str, found: Any) -> str | None:
@@ -348,7 +360,7 @@ def _parallel(
     node, context = context.resolve(node)
     if isinstance(node, Scalar) and isinstance(node.value, str):
         held = context.names.constants.get(node.value, node.value)
-        if held not in named:
+        if not isinstance(held, str) or held not in named:
             context.problems.unknown(
                 "unknown_name",
                 f"there is no strategy list `{held}`",

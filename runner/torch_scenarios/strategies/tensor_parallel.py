@@ -430,9 +430,10 @@ class TensorParallel(SingleRank):
         made, saved, _ = yield from self._layers(
             layers, "", params, ActivationPart(local=x), learns=False
         )
-        if made.placement is None:
+        if made.placement is None or not made.placement.is_shard:
             # parts that a rank takes for a whole make another shape than one process has
             self.model.loss.fit(made.local.shape, y.shape)
+        if made.placement is None:
             loss, dy = self.model.loss.value(made.local, y)
             given = ActivationPart(local=dy)
         elif not made.placement.is_shard:
@@ -490,7 +491,9 @@ class TensorParallel(SingleRank):
 
     def _loss_of_a_part(self, made: ActivationPart, y: Array) -> tuple[Array, ActivationPart]:
         """Return what this rank adds to the loss, and the gradient of what it has."""
-        terms, dy = self.model.loss.terms(made.local, self._cut(made, y))
+        part = self._cut(made, y)
+        self.model.loss.fit(made.local.shape, part.shape)
+        terms, dy = self.model.loss.terms(made.local, part)
         mean = self.model.loss.reduction != "sum"
         count = max(1, int(np.prod(made.shape))) if mean else 1
         kind = made.local.dtype.type
