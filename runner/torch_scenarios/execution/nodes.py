@@ -576,19 +576,26 @@ class Leader:
         threading.Thread(target=self._beat, name="heart", daemon=True).start()
 
     def part(self) -> None:
-        """Stop: the run is over, and what ends from now on is no loss."""
+        """Stop: the run is over, and what ends from now on is no loss.
+
+        The other processes of this node hear it: they may come to know the end of the run later,
+        over a slow link, and this process is gone by then.
+        """
+        self._stop(GOODBYE)
+
+    def _stop(self, words: bytes) -> None:
         self._over.set()
         self._wake.set()
+        for member in list(self._members.values()):
+            with suppress(OSError):
+                member.line.send(words)
 
     def tell_told(self) -> None:
         """Say nothing: this process is the one that would be told."""
 
     def tell_lost(self) -> None:
         """Let the other processes of this node end: the run is lost."""
-        self.part()
-        for member in list(self._members.values()):
-            with suppress(OSError):
-                member.line.send(LOST)
+        self._stop(LOST)
 
     # ------------------------------------------------------------------ this host
 
@@ -709,7 +716,8 @@ class Leader:
 
     def _give_up(self, reason: str) -> None:
         if not self._over.is_set():
-            self.part()
+            self._over.set()
+            self._wake.set()
             self._lose(reason)
 
 
@@ -756,6 +764,8 @@ class Follower:
         self._rank = rank
         self._name = name
         self._lose = lost
+        #: whether the leader has said that the run is over
+        self.is_over = False
         self._over = threading.Event()
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._leader = -1
@@ -804,7 +814,8 @@ class Follower:
             except OSError:
                 said = b""
             break
-        if self._over.is_set():
+        self.is_over = GOODBYE in said
+        if self.is_over or self._over.is_set():
             return
         if LOST not in said:
             self._tell_of_leader()

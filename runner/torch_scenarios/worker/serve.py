@@ -629,6 +629,8 @@ class Member:
             self._lose(f"the connection to the store is lost ({error.strip().splitlines()[0]})")
         else:
             time.sleep(FOLLOW_S)
+            if self._node.is_over:
+                os._exit(0)  # the leader has known the end of the run, and reports its code
             self._lose("the connection to the store is lost")
 
     def _lose(self, reason: str) -> None:
