@@ -187,11 +187,11 @@ class Repair(Struct, frozen=True, kw_only=True):
 
 
 #: acts that are the other end of a message
-OF_MESSAGE = frozenset({"send", "receive"})
+MESSAGE_ACTS = frozenset({"send", "receive"})
 
 
 class AwaitedAct(Struct, frozen=True):
-    """What a rank waits for another one to do: who reads this reads no words.
+    """What a rank waits for another one to do, for readers that must not parse words.
 
     `act` is `send`, `receive`, `enter` (a collective), `make` (an operation of that number), `run`
     (a function), `split` or `create` (a group). `rank` waits in `call` for `peer`.
@@ -209,7 +209,7 @@ class AwaitedAct(Struct, frozen=True):
     @property
     def is_of_message(self) -> bool:
         """Whether the other rank is to make the other end of a message."""
-        return self.act in OF_MESSAGE
+        return self.act in MESSAGE_ACTS
 
 
 class Clause(Struct, frozen=True):

@@ -27,7 +27,7 @@ OVER, LOST = 3, 4
 
 
 def run(act: Callable[[], int]) -> int:
-    """Let a process of its own act, whose exit code is what that returns."""
+    """Run a function in a new process, and let its result be the exit code."""
     process = os.fork()
     if process == 0:
         code = 1

@@ -581,11 +581,14 @@ class Leader:
         The other processes of this node hear it: they may come to know the end of the run later,
         over a slow link, and this process is gone by then.
         """
-        self._stop(GOODBYE)
+        self._stop()
+        self._tell(GOODBYE)
 
-    def _stop(self, words: bytes) -> None:
+    def _stop(self) -> None:
         self._over.set()
         self._wake.set()
+
+    def _tell(self, words: bytes) -> None:
         for member in list(self._members.values()):
             with suppress(OSError):
                 member.line.send(words)
@@ -595,7 +598,8 @@ class Leader:
 
     def tell_lost(self) -> None:
         """Let the other processes of this node end: the run is lost."""
-        self._stop(LOST)
+        self._stop()
+        self._tell(LOST)
 
     # ------------------------------------------------------------------ this host
 
@@ -716,8 +720,7 @@ class Leader:
 
     def _give_up(self, reason: str) -> None:
         if not self._over.is_set():
-            self._over.set()
-            self._wake.set()
+            self._stop()
             self._lose(reason)
 
 

@@ -100,11 +100,9 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
             factor = values.constant_number(
                 node.entries[0][1], context, what="the factor of premul_sum", extra=context.world
             )
-            return (
-                FAILED
-                if factor is None
-                else Constant(value=PremulSum(factor=factor), mark=node.mark)
-            )
+            if factor is None:
+                return FAILED
+            return Constant(value=PremulSum(factor=factor), mark=node.mark)
         return values.read_per_rank(
             node, context, lambda item, there: reduce_op(item, there, param)
         )

@@ -591,7 +591,7 @@ def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, .
 
 
 def _read_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
-    """Return the entries of a mapping from the names of models, of those that can be read."""
+    """Return the entries of a mapping from the names of models, without unreadable models."""
     if not isinstance(node, Mapping):
         values.wrong_type(node, context, f"`{what}`", "a mapping from the names of models")
         return []

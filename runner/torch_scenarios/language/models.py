@@ -188,7 +188,7 @@ def _make(
 
 
 def _fits(declared: str, found: Any, node: Node, context: Context, what: str) -> bool:
-    """Note a value, or an item of a list, that is of another type; return whether there is none."""
+    """Note a value, or an item of a list, of another type; return whether everything fits."""
     wrong = _explain_mismatch(declared, found)
     item = declared.partition("[")[2].partition(",")[0]
     if wrong is None and isinstance(found, list) and isinstance(node, Sequence):

@@ -560,7 +560,7 @@ def constant_value(
 def constant_number(
     node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None
 ) -> float | None:
-    """Return a number that is the same on every rank; None where it is none, which is noted.
+    """Return a number that is the same on every rank; note anything else, and return None.
 
     `extra` are names that it may read next to parameters and matrix keys, as `world_size`.
     """

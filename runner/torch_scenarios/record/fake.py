@@ -994,7 +994,7 @@ def _split(command: Any) -> list[str]:
 
 
 def _find_module(name: str, folder: str) -> str:
-    """Return the file of a module in a folder, or where Python looks; nothing where there is none.
+    """Return the file of a module in a folder, or where Python looks; an empty text if not found.
 
     That of a package is its `__main__`.
     """
@@ -1020,7 +1020,7 @@ class ProgramStarts:
                 [sys.executable, "train.py"], env=env))
 
     A program is one of a job where its file, or what this calls, makes a process group, and the
-    script makes none itself: what a rank starts are programs of its own, and really run.
+    script makes none itself: what a rank starts are its own programs, and really run.
     """
 
     def __init__(
@@ -1070,7 +1070,7 @@ class ProgramStarts:
     def _run_in_place(self, args: Any, named: Mapping[str, Any]) -> int | None:
         """Run a program where it is that of this rank; returns its exit code, or 0 for another's.
 
-        None where it is no program of the job.
+        None where it does not belong to the job.
         """
         given = named.get("env")
         environment = dict(os.environ) if given is None else {**given}

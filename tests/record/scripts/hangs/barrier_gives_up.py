@@ -1,4 +1,4 @@
-"""A barrier by hand, in the store, is used again, and gives up by a limit of its own.
+"""A barrier by hand, in the store, is used again, and gives up by its own limit.
 
 Ranks: 2
 Told: all ranks count up the key `meet/saved` of the store

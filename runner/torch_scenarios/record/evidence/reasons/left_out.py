@@ -156,9 +156,9 @@ def _tell_own_draws(
         for where, at in list_own_seeds([each for each, _ in inside])[:1]:
             seed, place = where.quote(at, folder), script.place(drawn[0], folder)
             words = f"its items are drawn at random by `{script.text(drawn[0])}` ({place}), and "
-            words += f"each rank is seeded otherwise by {seed}: each deals from an order of its own"
+            words += f"{seed} seeds each rank differently: each deals from its own order"
             return words, (
-                f"draw the same on all ranks at {place}, from a generator of its own that is "
+                f"draw the same on all ranks at {place}, from a separate generator that is "
                 "seeded alike on all of them (`random.Random(seed + epoch)`)."
             )
     return "", ""

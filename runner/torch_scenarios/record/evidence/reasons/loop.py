@@ -647,8 +647,8 @@ def _origin_of_loop(text: str, line: int, file: str, folder: str) -> str:
         return ""
     names = re.findall(r"[A-Za-z_]\w*", text.partition(" in ")[2])
     set_at = {name: source.assignment(ast.Name(name), line) for name in names}
-    own = [name for name, at in set_at.items() if at and not source.keeps_rank(at)]
-    known = [source.assigned(name, line) for name in own]
+    own = [at for at in set_at.values() if at and not source.keeps_rank(at)]
+    known = [f"{source.text(at)}, :{at}" for at in own]
     words = f" (`{known[0]}`)" if len(known) == 1 else ""
     node = source.find_for(line)
     if node is None:
